@@ -1,0 +1,1 @@
+//! The WasmKeep node: a thread-per-core process that runs WebAssembly actors, each with its own SQLite database.

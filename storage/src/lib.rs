@@ -1,0 +1,16 @@
+//! Durable actor state for one core: SQLite over a VFS that captures what each commit changed, a per-core journal that makes
+//! groups of commits durable, an overlay that is checkpointed into plain SQLite base files, and recovery.
+//!
+//! What it is not: it knows no wasm, no HTTP, no sockets. It decides what is durable and what was lost; who has to wait for
+//! that, or break because of it, is decided by the caller.
+
+pub mod clock;
+pub mod disk;
+mod error;
+pub mod journal;
+pub mod limits;
+pub mod sql;
+mod types;
+
+pub use error::{Refused, SqlError, StorageError};
+pub use types::{Address, Lsn, Positions, Rows, Value};

@@ -1,0 +1,51 @@
+//! Every bound of storage: its name, why this number, what happens when it is reached.
+
+/// SQLite's page size, bytes. Journal records and base files are in these pages.
+pub const PAGE_BYTES: usize = 4096;
+
+/// The largest text or blob, bytes: a 16 MiB HTTP body fits one column. Above it: `SqlError::TooLarge`.
+pub const VALUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The largest row, bytes (SQLite's LENGTH limit): one full value and room for its neighbours. Above it: `SqlError::TooLarge`.
+pub const ROW_BYTES_MAX: usize = VALUE_BYTES_MAX + 64 * 1024;
+
+/// The largest statement text, bytes. Above it: `SqlError::TooLarge`.
+pub const SQL_BYTES_MAX: usize = 1024 * 1024;
+
+/// The largest result of one query, bytes of its values: what one response could carry. Above it: `SqlError::TooLarge`.
+pub const RESULT_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// The largest commit record, bytes: one full row fits, a segment holds it. Above it the commit is refused and rolled back.
+pub const TRANSACTION_BYTES_MAX: usize = 24 * 1024 * 1024;
+
+/// Memory one connection's SQLite may hold (cache, dirty pages, sorts, temporary tables), bytes. Above it SQLite sees an
+/// allocation failure and the statement fails as `SqlError::TooLarge`.
+pub const SQL_MEMORY_BYTES_MAX: usize = 96 * 1024 * 1024;
+
+/// A statement runs this long before it is suspended so that its core can go on, ns.
+pub const SQL_SLICE_NS: u64 = 2_000_000;
+
+/// Stack of one SQL coroutine, bytes. Measured in a prototype as ample for SQLite's deepest parse under its depth limits.
+pub const COROUTINE_STACK_BYTES: usize = 512 * 1024;
+
+/// Suspended or running SQL coroutines per core. Above it a statement waits for one to end.
+pub const COROUTINES_MAX: usize = 256;
+
+/// Prepared statements kept per connection.
+pub const STATEMENTS_CACHED_MAX: usize = 32;
+
+/// One segment file of a journal, bytes. Holds the largest record; eight make the default journal.
+pub const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
+
+/// A group is cut at the first record past this many bytes even if more is pending, so that one flush stays short.
+pub const GROUP_BYTES_TARGET: usize = 1024 * 1024;
+
+/// Groups written and not yet acknowledged, per core. Two keep the device busy; more only weaken recovery's reasoning.
+pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
+
+/// Bytes waiting in memory for the journal, per core. Above it no new event starts until groups became durable.
+pub const PENDING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes of committed pages kept in memory because their base file has not got them yet, per core. Above it checkpoints hurry
+/// and no new event starts.
+pub const OVERLAY_BYTES_MAX: usize = 512 * 1024 * 1024;

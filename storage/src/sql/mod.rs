@@ -1,0 +1,1 @@
+//! SQLite over captured pages.
