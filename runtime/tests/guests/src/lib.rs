@@ -78,7 +78,7 @@ impl Actor for TestGuest {
             "/memory-set" => memory_set(required(&request, "value")?),
             "/memory-read" => memory_set(keep::value(&required(&request, "key")?)?),
             "/memory-get" => memory_get(),
-            "/call" => call(request),
+            "/call" => call(&request),
             "/echo" => Ok(echo(request)),
             "/headers" => Ok(headers(&request)),
             "/log" => log_line(&request),
@@ -122,13 +122,13 @@ fn memory_get() -> Result<Response, Error> {
     value.map(Response::text).ok_or_else(|| Error::not_found("this instance keeps nothing"))
 }
 
-fn call(request: Request) -> Result<Response, Error> {
-    let target = Address::new(required(&request, "class")?, required(&request, "name")?);
+fn call(request: &Request) -> Result<Response, Error> {
+    let target = Address::new(required(request, "class")?, required(request, "name")?);
     let method = request.query("method").unwrap_or_else(|| "POST".to_owned());
-    let onward = Request::new(method, required(&request, "path")?).with_body(request.body());
+    let onward = Request::new(method, required(request, "path")?).with_body(request.body());
     match actors::call(&target, &onward) {
         Ok(response) => {
-            if flag(&request, "keep") {
+            if flag(request, "keep") {
                 memory_set(String::from_utf8_lossy(response.body()).into_owned())?;
             }
             Ok(response)

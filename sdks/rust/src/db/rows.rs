@@ -83,18 +83,18 @@ pub trait ColumnIndex {
     ///
     /// # Errors
     /// [`Error::Column`] if there is no such column, naming those there are.
-    fn find(&self, columns: &[String]) -> Result<usize, Error>;
+    fn find(self, columns: &[String]) -> Result<usize, Error>;
 }
 
 impl ColumnIndex for usize {
-    fn find(&self, columns: &[String]) -> Result<usize, Error> {
+    fn find(self, columns: &[String]) -> Result<usize, Error> {
         let message = || Error::Column(format!("no column {self}: the row has {}", columns.len()));
-        (*self < columns.len()).then_some(*self).ok_or_else(message)
+        (self < columns.len()).then_some(self).ok_or_else(message)
     }
 }
 
 impl ColumnIndex for &str {
-    fn find(&self, columns: &[String]) -> Result<usize, Error> {
+    fn find(self, columns: &[String]) -> Result<usize, Error> {
         let message = || Error::Column(format!("no column \"{self}\"; there are: {}", columns.join(", ")));
         columns.iter().position(|name| name == self).ok_or_else(message)
     }
