@@ -72,7 +72,7 @@ fn licences(shell: &Shell) -> Result<()> {
         command.args(["--log-level", "warn", "--all-features"]).args(args);
         command
     };
-    run(&mut command(&["check", "licenses", "bans", "sources"]))?;
+    run(&mut command(&["check", "--hide-inclusion-graph", "licenses", "bans", "sources"]))?;
     if !succeeds(&mut command(&["fetch", "db"])) {
         eprintln!("The advisory database cannot be reached: known vulnerabilities are not looked for in this run.");
         return Ok(());

@@ -7,7 +7,8 @@ use wasmkeep_sdk::{Error, db, params};
 /// The index is an FTS5 table over the notes' own text, kept true by triggers.
 const SCHEMA: [&str; 5] = [
     "CREATE TABLE IF NOT EXISTS note (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, body TEXT NOT NULL, created_at INTEGER NOT NULL DEFAULT (unixepoch()))",
+        id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, body TEXT NOT NULL,
+        created_at INTEGER NOT NULL DEFAULT (unixepoch()))",
     "CREATE VIRTUAL TABLE IF NOT EXISTS note_index USING fts5(title, body, content='note', content_rowid='id')",
     "CREATE TRIGGER IF NOT EXISTS note_added AFTER INSERT ON note BEGIN
         INSERT INTO note_index (rowid, title, body) VALUES (new.id, new.title, new.body);
