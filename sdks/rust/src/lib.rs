@@ -162,3 +162,12 @@ pub mod __private {
         }
     }
 }
+
+/// The documents' Rust, compiled like this crate's own examples.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/first-actor.md")]
+    struct FirstActor;
+}

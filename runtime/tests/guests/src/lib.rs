@@ -20,7 +20,7 @@
 //! | `/endless-sql?in=` | a query without end; `in=transaction` behind an insert of `key` in an open transaction |
 //! | `/open-transaction?durable=0,1` | upserts in a transaction that it leaves open |
 //! | `/transaction?rows=&fail=` | inserts so many rows `key-0`… in one durable transaction; `fail=1` fails it at its end |
-//! | `/call?class=&name=&path=&method=&keep=` | calls an actor with this body and answers what it did; `keep=1` keeps it in memory |
+//! | `/call?class=&name=&path=&method=&keep=` | calls an actor and answers what it answered; `keep=1` keeps it in memory |
 //! | `/echo` | sends the body back; method, target and caller in `x-echo-` headers |
 //! | `/headers` | the request's headers as JSON |
 //! | `/values?bytes=` | edge values through the database and back: `ok` or what differs; with `bytes` a blob of that size |
