@@ -15,7 +15,9 @@ pub(crate) struct Shell {
 
 impl Shell {
     pub(crate) fn open() -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the manifest of xtask has no parent")?.to_path_buf();
+        // Asked when it runs: checkouts may share a target directory, and with it this program, built in another one.
+        let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+        let root = Path::new(&manifest_dir).parent().context("the manifest of xtask has no parent")?.to_path_buf();
         let target = match std::env::var_os("CARGO_TARGET_DIR") {
             Some(dir) => std::path::absolute(dir)?,
             // CI checks out anew each time, but a machine may keep its cache.

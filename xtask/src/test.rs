@@ -29,13 +29,14 @@ pub(crate) fn all(shell: &Shell, filters: &[String]) -> Result<()> {
 }
 
 fn doctests(shell: &Shell) -> Result<()> {
-    run_on(shell.cargo(["test", "--locked", "--doc"]), &DOCTEST_PACKAGES)
+    run(&mut with_packages(shell.cargo(["test", "--locked", "--doc"]), &DOCTEST_PACKAGES))
 }
 
 fn tests(shell: &Shell, guests: &Path, filters: &[String]) -> Result<()> {
-    let mut command = runner(shell);
-    command.args(filters).env(GUESTS_VARIABLE, guests);
-    run_on(command, &PACKAGES)
+    let mut command = with_packages(runner(shell), &PACKAGES);
+    // Both runners take what follows as parts of names, any of which is enough.
+    command.arg("--").args(filters).env(GUESTS_VARIABLE, guests);
+    run(&mut command)
 }
 
 /// nextest: each test in a process of its own, in parallel. Without it cargo's own runner does, test binary by test binary.
@@ -50,11 +51,11 @@ fn runner(shell: &Shell) -> Command {
     }
 }
 
-fn run_on(mut command: Command, packages: &[&str]) -> Result<()> {
+fn with_packages(mut command: Command, packages: &[&str]) -> Command {
     for package in packages {
         command.args(["--package", package]);
     }
-    run(&mut command)
+    command
 }
 
 /// `cargo xtask kill-test`: the same test as in every run, with more kills and as it would be in production.

@@ -22,12 +22,16 @@ impl Actor for Counter {
     fn request(request: Request) -> Result<Response, Error> {
         const ADD_ONE: &str = "INSERT INTO counter VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET n = n + 1";
         match (request.method(), request.path()) {
-            ("POST", "/") => db::exec_durable(ADD_ONE, params![])?,
-            ("POST", "/local") => db::exec(ADD_ONE, params![])?,
-            ("GET", "/") => 0,
+            ("POST", "/") => {
+                db::exec_durable(ADD_ONE, params![])?;
+            }
+            ("POST", "/local") => {
+                db::exec(ADD_ONE, params![])?;
+            }
+            ("GET", "/") => {}
             (_, "/" | "/local") => return Err(Error::method_not_allowed("POST adds one, GET / reads")),
             (_, path) => return Err(Error::not_found(format!("no path {path}; there are / and /local"))),
-        };
+        }
         let count: i64 = db::scalar("SELECT n FROM counter", params![])?.unwrap_or(0);
         Ok(Response::json(&json!({ "count": count })))
     }

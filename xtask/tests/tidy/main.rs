@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 /// Directories with nothing of ours in them.
 const SKIPPED: [&str; 4] = ["target", ".git", "wasmkeep-data", "node_modules"];
 
+/// The repository. Asked when it runs: checkouts may share a target directory, and with it this test, built in another one.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask has a parent").to_path_buf()
+    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests run through cargo");
+    Path::new(&manifest_dir).parent().expect("xtask has a parent").to_path_buf()
 }
 
 /// Our packages, as cargo sees them; asks no registry.
