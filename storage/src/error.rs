@@ -59,8 +59,8 @@ pub enum StorageError {
     },
     /// A journal is damaged where it was already durable.
     #[error(
-        "journal {} is damaged at byte {offset}: {detail}. Acknowledged writes may be lost behind this point. Restore the file from a \
-         copy, or start once with --accept-journal-loss to go on without them", path.display()
+        "journal {} is damaged at byte {offset}: {detail}. Acknowledged writes may be lost behind this point. Restore the file \
+         from a copy, or start once with --accept-journal-loss to go on without them", path.display()
     )]
     JournalDamaged {
         /// The segment.

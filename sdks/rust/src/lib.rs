@@ -8,7 +8,7 @@
 //! crate-type = ["cdylib"]
 //!
 //! [dependencies]
-//! wasmkeep-sdk = "0.1"
+//! wasmkeep-sdk = { path = "../wasmkeep/sdks/rust" }
 //! ```
 //!
 //! ```no_run

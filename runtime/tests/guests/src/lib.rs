@@ -10,7 +10,7 @@
 //! | `/garbage?status=&name=&value=` | answers with this status and header, valid or not |
 //! | `/trap?kind=panic,unreachable` | traps |
 //! | `/sleep?ms=` | sleeps on the host's clock |
-//! | `/sql` | runs the statements in the body, see [`sql`] |
+//! | `/sql` | runs the statements in the body, see `src/sql.rs` |
 //! | `/durable-insert`, `/local-insert` | upserts a row |
 //! | `/insert-or-ignore?durable=0,1` | inserts a row unless its key is there |
 //! | `/read` | the row's value or 404; without a key all keys, one a line, sorted |
