@@ -4,12 +4,15 @@
 use super::cache::Cache;
 use super::engine::Engine;
 use super::host::{INTERFACES, WASI_PACKAGES};
+use super::http::HandleParams;
 use super::limits::COMPONENT_BYTES_MAX;
 use super::state::HostState;
+use super::types::{WitRequest, WitResponse};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wasmtime::component::{Component, ComponentExportIndex, InstancePre};
+use wasmtime::component::types::{self, ComponentItem};
+use wasmtime::component::{Component, ComponentExportIndex, ComponentNamedList, InstancePre, Lift, Lower};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// What a component is, by what it exports.
@@ -127,9 +130,10 @@ impl Program {
             None => compile(engine, bytes)?,
         };
         check_imports(engine, &component)?;
-        let exports = find_exports(engine, &component)?;
         let unlinkable = |error: wasmtime::Error| ComponentProblem::Unlinkable(format!("{error:#}"));
         let prelinked = engine.linker().instantiate_pre(&component).map_err(unlinkable)?;
+        let ty = engine.linker().substituted_component_type(&component).map_err(unlinkable)?;
+        let exports = find_exports(&Linked { engine, component: &component, ty: &ty })?;
         Ok(Self { inner: Arc::new(Inner { engine: engine.clone(), prelinked, exports, version }) })
     }
 
@@ -231,20 +235,26 @@ fn unknown_import(name: &str) -> Option<String> {
     })
 }
 
+/// A component and its type once our resources stand for those it imports.
+struct Linked<'a> {
+    engine: &'a Engine,
+    component: &'a Component,
+    ty: &'a types::Component,
+}
+
 /// Finds the entries of the world the component is of.
-fn find_exports(engine: &Engine, component: &Component) -> Result<Exports, ComponentProblem> {
-    let ty = component.component_type();
-    let names: Vec<&str> = ty.exports(engine.wasmtime()).map(|(name, _)| name).collect();
+fn find_exports(linked: &Linked<'_>) -> Result<Exports, ComponentProblem> {
+    let names: Vec<&str> = linked.ty.exports(linked.engine.wasmtime()).map(|(name, _)| name).collect();
     let named = |prefix: &str| names.iter().copied().find(|name| name.starts_with(prefix));
     if let Some(events) = named("wasmkeep:actor/events@0.2.") {
         return Ok(Exports::Actor {
-            on_init: entry(component, events, "on-init")?,
-            on_request: entry(component, events, "on-request")?,
-            on_alarm: entry(component, events, "on-alarm")?,
+            on_init: entry::<(), ()>(linked, events, "on-init")?,
+            on_request: entry::<(WitRequest,), (WitResponse,)>(linked, events, "on-request")?,
+            on_alarm: entry::<(u32,), ()>(linked, events, "on-alarm")?,
         });
     }
     if let Some(handler) = named("wasi:http/incoming-handler@0.2.") {
-        return Ok(Exports::Http { handle: entry(component, handler, "handle")? });
+        return Ok(Exports::Http { handle: entry::<HandleParams, ()>(linked, handler, "handle")? });
     }
     let found = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
     Err(ComponentProblem::NoWorld { found, hint: hint(&names) })
@@ -263,9 +273,23 @@ fn hint(exports: &[&str]) -> &'static str {
     }
 }
 
-fn entry(component: &Component, interface: &str, function: &str) -> Result<ComponentExportIndex, ComponentProblem> {
-    let instance = component.get_export_index(None, interface);
-    instance.and_then(|instance| component.get_export_index(Some(&instance), function)).ok_or_else(|| {
-        ComponentProblem::WrongExport { export: interface.to_owned(), reason: format!("it has no function {function}") }
-    })
+/// Finds one function and checks that it takes and gives what we will.
+fn entry<P, R>(linked: &Linked<'_>, interface: &str, function: &str) -> Result<ComponentExportIndex, ComponentProblem>
+where
+    P: ComponentNamedList + Lower,
+    R: ComponentNamedList + Lift,
+{
+    let wrong = |reason| ComponentProblem::WrongExport { export: interface.to_owned(), reason };
+    let engine = linked.engine.wasmtime();
+    let Some(ComponentItem::ComponentInstance(instance)) = linked.ty.get_export(engine, interface).map(|item| item.ty) else {
+        return Err(wrong("it is no interface".to_owned()));
+    };
+    let Some(ComponentItem::ComponentFunc(func)) = instance.get_export(engine, function).map(|item| item.ty) else {
+        return Err(wrong(format!("it has no function {function}")));
+    };
+    let mistyped = |error: wasmtime::Error| wrong(format!("{function} has another type: {error:#}"));
+    func.typecheck::<P, R>(&linked.ty.instance_type()).map_err(mistyped)?;
+    let index = linked.component.get_export_index(None, interface);
+    let index = index.and_then(|instance| linked.component.get_export_index(Some(&instance), function));
+    index.ok_or_else(|| wrong(format!("it has no function {function}")))
 }

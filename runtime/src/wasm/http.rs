@@ -26,8 +26,11 @@ use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
 use wasmtime_wasi_http::p2::types::{HostIncomingRequest, HostResponseOutparam};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks, WasiHttpView};
 
+/// What `wasi:http/incoming-handler.handle` takes.
+pub(crate) type HandleParams = (Resource<HostIncomingRequest>, Resource<HostResponseOutparam>);
+
 /// `wasi:http/incoming-handler.handle`
-pub(crate) type Handle = TypedFunc<(Resource<HostIncomingRequest>, Resource<HostResponseOutparam>), ()>;
+pub(crate) type Handle = TypedFunc<HandleParams, ()>;
 
 /// Why there is no response.
 pub(crate) enum HandleError {

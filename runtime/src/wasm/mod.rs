@@ -20,6 +20,8 @@ mod response;
 mod sql;
 mod state;
 mod stdio;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use component::{ComponentError, ComponentProblem, Program, World};
