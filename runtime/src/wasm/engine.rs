@@ -2,8 +2,9 @@
 
 use super::host;
 use super::limits::{
-    ASYNC_STACK_BYTES, CORE_INSTANCES_PER_RESIDENT, EPOCH_MS, MAPS_PER_RESIDENT, MAPS_SPARE, MEMORIES_PER_RESIDENT, RESIDENTS_MAX,
-    RESIDENTS_MIN, TABLE_ELEMENTS_MAX, TABLES_PER_MODULE_MAX, TABLES_PER_RESIDENT, WASM_STACK_BYTES_MAX,
+    ASYNC_STACK_BYTES, CORE_INSTANCES_PER_RESIDENT, EPOCH_MS, MAPS_PER_RESIDENT, MAPS_SPARE, MEMORIES_PER_RESIDENT,
+    RESIDENTS_DEFAULT, RESIDENTS_MAX, RESIDENTS_MIN, TABLE_ELEMENTS_MAX, TABLES_PER_MODULE_MAX, TABLES_PER_RESIDENT,
+    WASM_STACK_BYTES_MAX,
 };
 use super::state::HostState;
 use std::hash::{Hash, Hasher};
@@ -27,7 +28,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { residents: RESIDENTS_MAX, clock: Clock::System }
+        Self { residents: RESIDENTS_DEFAULT, clock: Clock::System }
     }
 }
 
@@ -196,9 +197,9 @@ mod tests {
 
     #[test]
     fn fewer_residents_are_promised_where_the_system_limits_mappings() {
-        assert_eq!(residents_borne(10_000, Some(65_530)), 10_000);
-        assert_eq!(residents_borne(10_000, Some(35_000)), 5_000);
-        assert_eq!(residents_borne(10_000, Some(100)), RESIDENTS_MIN);
-        assert_eq!(residents_borne(10_000, None), 10_000);
+        assert_eq!(residents_borne(RESIDENTS_DEFAULT, Some(65_530)), RESIDENTS_DEFAULT);
+        assert_eq!(residents_borne(RESIDENTS_DEFAULT, Some(40_000)), 5_000);
+        assert_eq!(residents_borne(RESIDENTS_DEFAULT, Some(100)), RESIDENTS_MIN);
+        assert_eq!(residents_borne(RESIDENTS_DEFAULT, None), RESIDENTS_DEFAULT);
     }
 }

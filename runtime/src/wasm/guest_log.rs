@@ -25,12 +25,12 @@ impl GuestLog {
         Self { address, clock, second: Cell::new(0), lines: Cell::new(0), dropped: Cell::new(0) }
     }
 
-    /// Writes one line, or several where `text` holds line breaks.
+    /// Writes one line, or several where `text` holds line breaks; none for blank ones.
     pub(crate) fn write(&self, level: Level, text: &str) {
         if !enabled(level) {
             return;
         }
-        for line in text.lines() {
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
             match self.admit() {
                 Admission::Write => emit(level, &self.address, &clean(line)),
                 Admission::WriteAfter(dropped) => {

@@ -175,6 +175,9 @@ impl Instance {
     }
 
     fn leave<T>(&mut self, result: Result<T, Failure>) -> Result<T, Failure> {
+        if let Err(failure @ Failure::BadResponse(_)) = &result {
+            self.store.data().local.log.write(Level::WARN, &failure.to_string());
+        }
         self.store.data_mut().end_event();
         self.sound = result.is_ok();
         result

@@ -1,8 +1,11 @@
 //! Every bound of the wasm host: its name, why this number, what happens when it is reached.
 
-/// Actors that hold an instance at the same time, per node: about what Linux's default `vm.max_map_count` of 65,530 bears.
-/// When all are taken, `Failure::NoRoom`: the caller evicts an idle actor and tries again.
-pub const RESIDENTS_MAX: u32 = 10_000;
+/// Actors that hold an instance at the same time, per node, unless told otherwise: what Linux's default `vm.max_map_count` of
+/// 65,530 bears. When all are taken, `Failure::NoRoom`: the caller evicts an idle actor and tries again.
+pub const RESIDENTS_DEFAULT: u32 = 8_000;
+
+/// The most residents an engine is made for: each reserves 8 GiB of address space, of which a process has 128 TiB.
+pub const RESIDENTS_MAX: u32 = 12_000;
 
 /// An engine for fewer residents than this is refused: the machine's limits are broken, not tight.
 pub const RESIDENTS_MIN: u32 = 16;
@@ -29,8 +32,8 @@ pub const WASM_STACK_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Stack of a suspended call, bytes: the guest's and what host functions need above it.
 pub const ASYNC_STACK_BYTES: usize = 3 * 1024 * 1024;
 
-/// Memory mappings that one resident needs: two for its stack, four for its memory and tables.
-pub const MAPS_PER_RESIDENT: u64 = 6;
+/// Memory mappings that one resident needs: two for its stack, four or five (measured) for its memory and tables.
+pub const MAPS_PER_RESIDENT: u64 = 7;
 
 /// Memory mappings left for everything that is not a resident: libraries, code of components, heaps, threads.
 pub const MAPS_SPARE: u64 = 5_000;

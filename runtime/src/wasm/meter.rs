@@ -63,3 +63,41 @@ impl Meter {
         .await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::yield_now;
+
+    #[test]
+    fn computing_is_charged_and_waiting_is_not() {
+        let (clock, hand) = Clock::manual();
+        let budget = Rc::new(EventBudget::new(clock.clone(), 10_000_000));
+        let meter = Meter::new(clock, Rc::clone(&budget));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let guest = meter.metered(async {
+            hand.advance_ms(4);
+            assert!(meter.may_go_on());
+            meter
+                .unmetered(async {
+                    hand.advance_ms(1_000);
+                    yield_now().await;
+                    hand.advance_ms(1_000);
+                })
+                .await;
+            yield_now().await;
+            hand.advance_ms(5);
+            assert!(meter.may_go_on(), "9 ms of 10 are used");
+            hand.advance_ms(1);
+            assert!(!meter.may_go_on(), "10 ms of 10 are used");
+        });
+        let world = async {
+            for _ in 0..8 {
+                hand.advance_ms(1_000);
+                yield_now().await;
+            }
+        };
+        runtime.block_on(async { tokio::join!(guest, world) });
+        assert!(budget.exhausted());
+    }
+}

@@ -99,3 +99,55 @@ impl Pollable for Stdio {
         Box::pin(std::future::ready(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+    use wasmkeep_storage::Address;
+    use wasmkeep_storage::clock::Clock;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What the log says when a guest writes these pieces to its stdout in one event.
+    fn logged(pieces: &[&[u8]]) -> Vec<String> {
+        let written = Written::default();
+        let writer = written.clone();
+        let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(log, || {
+            let stdio = Stdio::new(Rc::new(GuestLog::new(Address::new("a", "b"), Clock::System)), Level::INFO);
+            for piece in pieces {
+                stdio.p2_stream().write(Bytes::copy_from_slice(piece)).unwrap();
+            }
+            stdio.finish_line();
+        });
+        let bytes = written.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap().lines().map(|line| line.trim_start_matches(" INFO guest: ").to_owned()).collect()
+    }
+
+    #[test]
+    fn pieces_become_lines_and_the_last_one_ends_with_its_event() {
+        let lines = logged(&[b"a", b"b\nc\n\nd", b"\xff"]);
+        assert_eq!(lines, ["ab actor=a/b", "c actor=a/b", "d\u{fffd} actor=a/b"]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_logged_in_pieces_and_cannot_fake_another() {
+        let lines = logged(&[&[b'x'; 3 * LOG_LINE_BYTES_MAX], b"\r\x1b[2KINFO faked"]);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].len() < LOG_LINE_BYTES_MAX + 100);
+        assert!(lines[1].starts_with("\\r\\u{1b}[2KINFO faked"), "{}", lines[1]);
+    }
+}
