@@ -43,7 +43,11 @@ impl DataDir {
     /// newer version, or cannot be written.
     pub fn open(path: &Path) -> Result<Self, Fatal> {
         let wrong = |detail: String| Fatal::DataDir { path: path.to_path_buf(), detail };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| wrong(format!("cannot be created: {error}")))?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|error| wrong(format!("cannot be created: {error}")))?;
         if !path.join("node.json").exists() {
             check_empty(path)?;
         }
@@ -85,7 +89,9 @@ fn check_empty(path: &Path) -> Result<(), Fatal> {
         // `lock` and a half-written node.json remain when a first start was cut short.
         if name != "lost+found" && name != "lock" && name != "node.json.new" {
             let name = name.to_string_lossy().into_owned();
-            return Err(wrong(format!("holds {name:?} but no node.json, so it is not a node's; choose an empty directory with --data")));
+            return Err(wrong(format!(
+                "holds {name:?} but no node.json, so it is not a node's; choose an empty directory with --data"
+            )));
         }
     }
     Ok(())
@@ -119,12 +125,17 @@ fn read_layout(path: &Path) -> Result<Option<Layout>, Fatal> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(wrong(format!("reading node.json: {error}"))),
     };
-    let value: serde_json::Value = serde_json::from_slice(&text)
-        .map_err(|error| wrong(format!("node.json is damaged ({error}); restore it from a copy: {{\"format\":1,\"partitions\":256,\"incarnation\":N}}")))?;
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
+        wrong(format!(
+            "node.json is damaged ({error}); restore it from a copy: {{\"format\":1,\"partitions\":256,\"incarnation\":N}}"
+        ))
+    })?;
     let format = value.get("format").and_then(serde_json::Value::as_u64);
     if format != Some(u64::from(FORMAT)) {
         let found = format.map_or("of no format".to_string(), |found| format!("of format {found}"));
-        return Err(wrong(format!("is {found}; this version reads format {FORMAT}. Use the version that wrote it, or a newer one")));
+        return Err(wrong(format!(
+            "is {found}; this version reads format {FORMAT}. Use the version that wrote it, or a newer one"
+        )));
     }
     let layout: Layout = serde_json::from_value(value).map_err(|error| wrong(format!("node.json is damaged: {error}")))?;
     if layout.partitions != PARTITIONS {

@@ -242,19 +242,16 @@ impl Metrics {
     }
 
     /// The series of a counter; the same handle for the same labels.
-    #[must_use]
     pub fn counter(&self, family: &Family, labels: &[&str]) -> Counter {
         self.recorder.register_counter(&self.key(family, labels), &METADATA)
     }
 
     /// The series of a gauge.
-    #[must_use]
     pub fn gauge(&self, family: &Family, labels: &[&str]) -> Gauge {
         self.recorder.register_gauge(&self.key(family, labels), &METADATA)
     }
 
     /// The series of a histogram.
-    #[must_use]
     pub fn histogram(&self, family: &Family, labels: &[&str]) -> Histogram {
         self.recorder.register_histogram(&self.key(family, labels), &METADATA)
     }
@@ -287,8 +284,7 @@ impl Metrics {
     #[must_use]
     pub fn class(&self, class: &str) -> ClassMetrics {
         ClassMetrics {
-            events: EventKind::ALL
-                .map(|kind| EventEnd::ALL.map(|end| self.counter(&EVENTS, &[class, kind.label(), end.label()]))),
+            events: EventKind::ALL.map(|kind| EventEnd::ALL.map(|end| self.counter(&EVENTS, &[class, kind.label(), end.label()]))),
             event_seconds: EventKind::ALL.map(|kind| self.histogram(&EVENT_SECONDS_, &[class, kind.label()])),
             gate_wait_seconds: self.histogram(&GATE_WAIT_SECONDS, &[class]),
             mailbox_rejected: self.counter(&MAILBOX_REJECTED, &[class]),

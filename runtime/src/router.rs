@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn targets_that_are_not_an_address_are_refused() {
-        for target in ["", "*", "/", "//", "//n", "/c", "/c/", "/C/n", "/c_d/n", "/c%2Fn", "/favicon.ico", "c/n", "?", "/?", "/c?n"] {
+        for target in ["", "*", "/", "//", "//n", "/c", "/c/", "/C/n", "/c_d/n", "/c%2Fn", "/favicon.ico", "c/n", "?", "/?", "/c?n"]
+        {
             refused(target);
         }
         refused(&format!("/{}/n", "c".repeat(64)));
@@ -186,13 +187,11 @@ mod tests {
             .iter()
             .map(|(class, name)| partition(class, name))
             .collect();
-        assert_eq!(known, PINNED);
+        assert_eq!(known, [159, 102, 176, 165, 214]);
         let longest = (0..256).map(|_| 'n').collect::<String>();
         let class = "c".repeat(63);
         assert_eq!(partition(&class, &longest), (xxh3_64(format!("{class}/{longest}").as_bytes()) % 256) as u16);
     }
-
-    const PINNED: [u16; 5] = [0, 0, 0, 0, 0];
 
     #[test]
     fn actors_spread_over_every_number_of_cores() {

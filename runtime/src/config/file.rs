@@ -106,7 +106,10 @@ impl Doc<'_> {
 
     fn unknown(&mut self, key: &Spanned<std::borrow::Cow<'_, str>>, within: &str, valid: &[&str]) {
         let name = key.get_ref();
-        self.report(key.span(), format!("unknown key {} {within}{} (valid: {})", shown(name), nearest(name, valid), valid.join(", ")));
+        self.report(
+            key.span(),
+            format!("unknown key {} {within}{} (valid: {})", shown(name), nearest(name, valid), valid.join(", ")),
+        );
     }
 
     fn table<'v, 'd>(&mut self, what: &str, value: &'v Value<'d>) -> Option<&'v DeTable<'d>> {
@@ -155,7 +158,10 @@ impl Doc<'_> {
                     }
                 }
                 later if LATER_KEYS.contains(&later) => {
-                    self.report(key.span(), format!("[{later}] is not in this version; remove the section, it would have no effect"));
+                    self.report(
+                        key.span(),
+                        format!("[{later}] is not in this version; remove the section, it would have no effect"),
+                    );
                 }
                 _ => self.unknown(key, "at the top of the file", TOP_KEYS),
             }
@@ -222,27 +228,35 @@ mod tests {
 
     #[test]
     fn a_typo_in_a_key_names_its_line_and_the_nearest_valid_key() {
-        let found = problems("app = \"acme/shop\"\n[actors.orders]\ncomponent = \"o.wasm\"\nacess = \"internal\"\n[nod]\ncores = 1\n");
+        let found =
+            problems("app = \"acme/shop\"\n[actors.orders]\ncomponent = \"o.wasm\"\nacess = \"internal\"\n[nod]\ncores = 1\n");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.contains(
             &"wasmkeep.toml:4: unknown key \"acess\" in [actors.orders]; did you mean \"access\"? (valid: access, component, env)".to_string()
         ));
-        assert!(found.contains(
-            &"wasmkeep.toml:5: unknown key \"nod\" at the top of the file; did you mean \"node\"? (valid: actors, app, node)".to_string()
-        ));
+        assert!(
+            found.contains(
+                &"wasmkeep.toml:5: unknown key \"nod\" at the top of the file; did you mean \"node\"? (valid: actors, app, node)"
+                    .to_string()
+            )
+        );
     }
 
     #[test]
     fn sections_of_later_versions_are_refused_by_name() {
         for section in LATER_KEYS {
             let found = problems(&format!("\n[{section}.main]\nshards = 8\n"));
-            assert_eq!(found, [format!("wasmkeep.toml:2: [{section}] is not in this version; remove the section, it would have no effect")]);
+            assert_eq!(
+                found,
+                [format!("wasmkeep.toml:2: [{section}] is not in this version; remove the section, it would have no effect")]
+            );
         }
     }
 
     #[test]
     fn values_of_a_wrong_kind_say_which_kind_is_right() {
-        let found = problems("app = 5\n[actors.a]\ncomponent = true\nenv = [\"A\"]\n[actors.b]\nenv = { A = 1 }\n[node]\nlisten = [1]\n");
+        let found =
+            problems("app = 5\n[actors.a]\ncomponent = true\nenv = [\"A\"]\n[actors.b]\nenv = { A = 1 }\n[node]\nlisten = [1]\n");
         assert_eq!(found.len(), 5, "{found:?}");
         assert!(found.contains(&"wasmkeep.toml:1: app must be a text in quotes, not an integer".to_string()), "{found:?}");
         assert!(found.contains(&"wasmkeep.toml:4: env must be a table, not an array".to_string()), "{found:?}");

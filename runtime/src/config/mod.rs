@@ -25,7 +25,7 @@ pub use settings::{Settings, load, load_with};
 pub use values::{check_actor_name, check_class_name, parse_duration, parse_socket_address};
 
 /// Everything `Node::start` needs to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeConfig {
     /// Whose work this is; labels metrics.
     pub app: AppName,

@@ -162,8 +162,7 @@ impl Merge<'_> {
         if cores == 0 || cores > most {
             self.problems.push(format!("cores is {cores}; this process may use 1 to {most} (its CPU affinity and cgroup quota)"));
         }
-        let listen =
-            self.pick(settings.listen, "listen", parse_socket_address, SocketAddr::from(([127, 0, 0, 1], 8080)));
+        let listen = self.pick(settings.listen, "listen", parse_socket_address, SocketAddr::from(([127, 0, 0, 1], 8080)));
         let admin = self.pick(settings.admin, "admin", parse_socket_address, SocketAddr::from(([127, 0, 0, 1], 9090)));
         let admin_token = self.admin_token(settings, admin);
         if listen == admin && listen.port() != 0 {
@@ -208,14 +207,18 @@ impl Merge<'_> {
         let path = self.pick(settings.admin_token.clone().map(Some), "admin-token", |text| Ok(Some(PathBuf::from(text))), None);
         let Some(path) = path else {
             if !admin.ip().is_loopback() {
-                self.problems.push(format!("admin is {admin}, which others can reach; give --admin-token FILE, or use a loopback address"));
+                self.problems
+                    .push(format!("admin is {admin}, which others can reach; give --admin-token FILE, or use a loopback address"));
             }
             return None;
         };
         match std::fs::read_to_string(&path) {
-            Ok(text) if text.trim().len() >= 16 && text.trim().bytes().all(|b| b.is_ascii_graphic()) => Some(Secret(text.trim().to_string())),
+            Ok(text) if text.trim().len() >= 16 && text.trim().bytes().all(|b| b.is_ascii_graphic()) => {
+                Some(Secret(text.trim().to_string()))
+            }
             Ok(_) => {
-                self.problems.push(format!("admin-token {}: a token is one line of at least 16 visible ASCII characters", path.display()));
+                self.problems
+                    .push(format!("admin-token {}: a token is one line of at least 16 visible ASCII characters", path.display()));
                 None
             }
             Err(error) => {

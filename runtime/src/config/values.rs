@@ -81,12 +81,18 @@ pub(crate) fn parse_access(text: &str) -> Result<Access, String> {
     match text {
         "public" => Ok(Access::Public),
         "internal" => Ok(Access::Internal),
-        other => Err(format!("{} is not an access; it is \"public\" or \"internal\"{}", shown(other), nearest(other, &["public", "internal"]))),
+        other => Err(format!(
+            "{} is not an access; it is \"public\" or \"internal\"{}",
+            shown(other),
+            nearest(other, &["public", "internal"])
+        )),
     }
 }
 
 pub(crate) fn parse_app(text: &str) -> Result<AppName, String> {
-    let rule = || format!("{} is not an app; write \"tenant/app\", each a lower-case letter, then letters, digits and hyphens", shown(text));
+    let rule = || {
+        format!("{} is not an app; write \"tenant/app\", each a lower-case letter, then letters, digits and hyphens", shown(text))
+    };
     let (tenant, app) = text.split_once('/').ok_or_else(rule)?;
     if check_class_name(tenant).is_err() || check_class_name(app).is_err() {
         return Err(rule());
