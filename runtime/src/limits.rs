@@ -13,9 +13,6 @@ pub const BODY_BYTES_IN_FLIGHT_MAX: usize = 16 * REQUEST_BODY_BYTES_MAX;
 /// Bytes of a request's head (its line and headers), as other servers choose it; also the read buffer of a connection. Above it: 431.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Headers in a request, hyper's own fast path. Above it: 431.
-pub const HEADERS_MAX: usize = 100;
-
 /// Client connections of one core: what 1 GB of buffers and an open-file limit of 65,536 bear on a few cores. Above it a
 /// connection is answered 503 with Retry-After and closed.
 pub const CONNECTIONS_MAX: usize = 8192;

@@ -99,9 +99,9 @@ impl Front {
         #[expect(clippy::cast_precision_loss, reason = "a gauge")]
         self.metrics.http_body_bytes.set(self.body_bytes.get() as f64);
         for conn in self.connections.borrow().values() {
-            if conn.overstays(now_ms, self.stopping()) {
+            let lingering = conn.lingering_since.get().is_some();
+            if conn.overstays(now_ms, self.stopping()) && conn.tell(Command::Abort) && !lingering {
                 self.metrics.http_connections_expired.increment(1);
-                conn.tell(Command::Abort);
             }
         }
     }
@@ -194,14 +194,16 @@ impl Conn {
         }
     }
 
-    /// Commands only get stronger.
-    fn tell(&self, command: Command) {
-        if command > self.command.get() {
+    /// Commands only get stronger; whether this one is news.
+    fn tell(&self, command: Command) -> bool {
+        let news = command > self.command.get();
+        if news {
             self.command.set(command);
             if let Some(waker) = self.waker.take() {
                 waker.wake();
             }
         }
+        news
     }
 
     /// The command, and a wake when it changes.
