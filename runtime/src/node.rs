@@ -53,8 +53,8 @@ pub enum Stop {
 pub(crate) struct Phase(Arc<AtomicU8>);
 
 impl Phase {
-    const SERVING: u8 = 1;
-    const DRAINING: u8 = 2;
+    pub(crate) const SERVING: u8 = 1;
+    pub(crate) const DRAINING: u8 = 2;
 
     pub(crate) fn is_serving(&self) -> bool {
         self.0.load(Ordering::Acquire) == Self::SERVING
@@ -64,7 +64,7 @@ impl Phase {
         self.0.load(Ordering::Acquire) == Self::DRAINING
     }
 
-    fn set(&self, phase: u8) {
+    pub(crate) fn set(&self, phase: u8) {
         // A node that drains never serves again.
         self.0.fetch_max(phase, Ordering::AcqRel);
     }
@@ -480,4 +480,44 @@ fn spawn(
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "it panicked".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Access, ClassConfig};
+
+    #[test]
+    fn a_reload_takes_access_and_variables_and_names_what_waits_for_a_restart() {
+        let (classes, receiver) = watch::channel(Arc::default());
+        let old =
+            NodeConfig { classes: vec![ClassConfig::new("a", "a.wasm"), ClassConfig::new("b", "b.wasm")], ..NodeConfig::default() };
+        let reloader = Reloader { started: Arc::new(old.clone()), classes };
+        let mut new = old;
+        new.classes[0].access = Access::Internal;
+        new.classes[0].env.0.insert("X".into(), "1".into());
+        assert_eq!(reloader.reload(&new), Vec::<String>::new());
+        let live = receiver.borrow().get("a").cloned().expect("served");
+        assert_eq!((live.access, live.env.0["X"].as_str()), (Access::Internal, "1"));
+        new.classes[0].component = "other.wasm".into();
+        new.classes.remove(1);
+        new.classes.push(ClassConfig::new("c", "c.wasm"));
+        new.budgets.drain = Duration::from_secs(1);
+        let waiting = reloader.reload(&new);
+        assert_eq!(waiting, ["the component of class a", "the removal of class b", "the new class c", "settings of the node"]);
+        assert!(receiver.borrow().get("b").is_some() && receiver.borrow().get("c").is_none());
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_an_end_with_its_words() {
+        let (sender, events) = std_mpsc::channel();
+        let thread = spawn("wk-test", true, &sender, || panic!("on purpose")).expect("starts");
+        thread.join().expect("the panic is caught");
+        match events.recv() {
+            Ok(Event::Ended { result: Err(Fatal::Thread { thread, detail }), .. }) => {
+                assert_eq!((thread.as_str(), detail.as_str()), ("wk-test", "on purpose"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
