@@ -32,7 +32,7 @@ pub struct DataDir {
     path: PathBuf,
     layout: Layout,
     /// Holds the lock; the kernel releases it with the process, however that ends.
-    _lock: File,
+    lock: File,
 }
 
 impl DataDir {
@@ -59,7 +59,7 @@ impl DataDir {
         let mut layout = read_layout(path)?.unwrap_or(Layout { format: FORMAT, partitions: PARTITIONS, incarnation: 0 });
         layout.incarnation += 1;
         write_layout(path, &layout).map_err(|error| wrong(format!("writing node.json: {error}")))?;
-        Ok(Self { path: path.to_path_buf(), layout, _lock: lock })
+        Ok(Self { path: path.to_path_buf(), layout, lock })
     }
 
     /// Where it is.
@@ -78,6 +78,14 @@ impl DataDir {
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.layout.incarnation
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that is between fork and exec shares the open file and would keep the lock.
+        // SAFETY: the descriptor is open for as long as `lock` lives; flock has no other precondition.
+        let _released_by_the_close_then = unsafe { libc::flock(self.lock.as_raw_fd(), libc::LOCK_UN) };
     }
 }
 
