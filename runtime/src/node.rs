@@ -15,7 +15,7 @@ use std::sync::mpsc as std_mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tokio::net::TcpSocket;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
@@ -181,7 +181,8 @@ struct Start {
     metrics: Arc<Metrics>,
     clock: Clock,
     cores: Arc<std::sync::OnceLock<Cores>>,
-    socket: TcpSocket,
+    /// Bound; listens once the cores are ready.
+    socket: Option<TcpSocket>,
 }
 
 impl Start {
@@ -203,15 +204,18 @@ impl Start {
             metrics: Arc::clone(&metrics),
             cores: Arc::clone(&cores),
         };
+        let runtime = runtime()?;
+        let admin_listener = listen("--admin", &runtime, admin_socket, admin_addr)?;
         let admin = spawn("wk-admin", false, &event_sender, move || {
-            runtime()?.block_on(admin::serve(admin_socket, admin_setup, admin_stopped))
+            runtime.block_on(admin::serve(admin_listener, admin_setup, admin_stopped));
+            Ok(())
         })?;
         let (classes, _) = watch::channel(Arc::new(LiveClasses::new(&config.classes)));
         let stopper = Stopper { stop: watch::channel(Stop::No).0, phase, clock: clock.clone(), drain: config.budgets.drain };
         let admin = Some((admin_stop, admin));
         let handle =
             NodeHandle { http_addr, admin_addr, config, classes, stopper, events, threads: Vec::new(), admin, _data: data };
-        Ok(Self { handle, event_sender, metrics, clock, cores, socket })
+        Ok(Self { handle, event_sender, metrics, clock, cores, socket: Some(socket) })
     }
 
     fn run(mut self) -> Result<NodeHandle, Fatal> {
@@ -242,12 +246,8 @@ impl Start {
         }
         self.await_ready(senders.len())?;
         let runtime = runtime()?;
-        let listen = |source| Fatal::Listen { what: "--listen", address: config.listen, source };
-        let socket = std::mem::replace(&mut self.socket, TcpSocket::new_v4().map_err(listen)?);
-        let listener = {
-            let _context = runtime.enter();
-            accept::listen(socket).map_err(listen)?
-        };
+        let Some(socket) = self.socket.take() else { return Ok(()) };
+        let listener = listen("--listen", &runtime, socket, self.handle.http_addr)?;
         let stop = self.handle.stopper.stop.subscribe();
         let acceptor = spawn("wk-accept", false, &self.event_sender, move || {
             runtime.block_on(accept::deal(listener, senders, stop));
@@ -455,6 +455,12 @@ fn bind(what: &'static str, address: SocketAddr) -> Result<(TcpSocket, SocketAdd
     let socket = accept::bind(address).map_err(listen)?;
     let bound = socket.local_addr().map_err(listen)?;
     Ok((socket, bound))
+}
+
+/// Listens on a bound socket within a runtime that will accept from it.
+fn listen(what: &'static str, runtime: &Runtime, socket: TcpSocket, address: SocketAddr) -> Result<TcpListener, Fatal> {
+    let _context = runtime.enter();
+    accept::listen(socket).map_err(|source| Fatal::Listen { what, address, source })
 }
 
 fn ended(thread: String) -> Fatal {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use wasmkeep_storage::Address;
 
@@ -24,8 +24,6 @@ pub use self::json::rows_to_json;
 use crate::config::Secret;
 use crate::core::Cores;
 use crate::event::Problem;
-use crate::fatal::Fatal;
-use crate::http::accept;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_WALL_MS_MAX, HEAD_WAIT_MS_MAX};
 use crate::metrics::Metrics;
 use crate::node::Phase;
@@ -94,9 +92,7 @@ pub(crate) struct AdminSetup {
 }
 
 /// Serves until told to stop.
-pub(crate) async fn serve(socket: TcpSocket, setup: AdminSetup, mut stopped: watch::Receiver<bool>) -> Result<(), Fatal> {
-    let address = socket.local_addr().map_err(|source| Fatal::System { what: "admin listener", source })?;
-    let listener = accept::listen(socket).map_err(|source| Fatal::Listen { what: "--admin", address, source })?;
+pub(crate) async fn serve(listener: TcpListener, setup: AdminSetup, mut stopped: watch::Receiver<bool>) {
     let setup = Arc::new(setup);
     let places = Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX));
     let mut upkeep = tokio::time::interval(UPKEEP);
@@ -107,7 +103,7 @@ pub(crate) async fn serve(socket: TcpSocket, setup: AdminSetup, mut stopped: wat
             (place, listener.accept().await)
         };
         tokio::select! {
-            _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
+            _ = stopped.wait_for(|stopped| *stopped) => return,
             _ = upkeep.tick() => setup.metrics.upkeep(),
             (place, accepted) = next => match accepted {
                 Ok((stream, _)) => {

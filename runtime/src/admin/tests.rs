@@ -40,19 +40,12 @@ impl Listener {
         let socket = accept::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("binds");
         let address = socket.local_addr().expect("bound");
         let (stop, stopped) = watch::channel(false);
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        let thread = thread::spawn(move || {
-            let runtime = Builder::new_current_thread().enable_all().build().expect("builds");
-            runtime.block_on(async {
-                let serving = serve(socket, setup, stopped);
-                tokio::pin!(serving);
-                // Its first poll listens.
-                assert!(futures_util::FutureExt::now_or_never(serving.as_mut()).is_none());
-                ready.send(()).expect("the test waits");
-                serving.await.expect("serves");
-            });
-        });
-        is_ready.recv().expect("starts");
+        let runtime = Builder::new_current_thread().enable_all().build().expect("builds");
+        let listener = {
+            let _context = runtime.enter();
+            accept::listen(socket).expect("listens")
+        };
+        let thread = thread::spawn(move || runtime.block_on(serve(listener, setup, stopped)));
         Self { address, phase, stop, thread: Some(thread) }
     }
 
