@@ -58,7 +58,10 @@ pub enum StorageError {
         source: std::io::Error,
     },
     /// A journal is damaged where it was already durable.
-    #[error("journal {} is damaged at byte {offset}: {detail}. Acknowledged writes may be lost behind this point. Restore the file from a copy, or start once with --accept-journal-loss to go on without them", path.display())]
+    #[error(
+        "journal {} is damaged at byte {offset}: {detail}. Acknowledged writes may be lost behind this point. Restore the file from a \
+         copy, or start once with --accept-journal-loss to go on without them", path.display()
+    )]
     JournalDamaged {
         /// The segment.
         path: PathBuf,
