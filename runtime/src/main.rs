@@ -1,1 +1,8 @@
-fn main() {}
+//! The `wasmkeep` binary: everything is in the library.
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    wasmkeep::cli::main()
+}

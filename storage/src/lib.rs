@@ -10,6 +10,7 @@ mod error;
 pub mod journal;
 pub mod limits;
 pub mod sql;
+pub mod store;
 mod types;
 
 pub use error::{Refused, SqlError, StorageError};

@@ -49,3 +49,18 @@ pub const PENDING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of committed pages kept in memory because their base file has not got them yet, per core. Above it checkpoints hurry
 /// and no new event starts.
 pub const OVERLAY_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Bytes of committed pages in memory that make a checkpoint due even if the journal has room.
+pub const OVERLAY_CHECKPOINT_BYTES: usize = 64 * 1024 * 1024;
+
+/// Databases one background job writes: enough that one `syncfs` is shared by many.
+pub const CHECKPOINT_BATCH_DATABASES: usize = 256;
+
+/// Bytes of pages after which a batch is closed even with few databases in it.
+pub const CHECKPOINT_BATCH_BYTES: usize = 8 * 1024 * 1024;
+
+/// A core that has committed nothing for this long checkpoints what is dirty, so that its memory is free again.
+pub const CHECKPOINT_QUIET_NS: u64 = 1_000_000_000;
+
+/// Facts that one fold takes into the catalogs before it lets the core go on.
+pub const FOLD_BATCH: usize = 256;

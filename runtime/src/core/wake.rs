@@ -1,0 +1,98 @@
+//! Everything that can wake a core, on one screen.
+//!
+//! The enum is closed on purpose: whoever adds a way to wake a core adds it here, and the pump's `match` will not compile until
+//! it is handled.
+
+use wasmkeep_storage::{Address, Positions};
+
+use super::reply::ReplyTo;
+use crate::event::{Outcome, Request};
+
+/// What the pump takes, one at a time.
+pub(crate) enum Wake {
+    /// An event for an actor of this core.
+    Event(Event),
+    /// The answer to a request that this core had sent to another one.
+    Reply {
+        /// The number this core gave the request.
+        slot: u64,
+        /// What the other core answered, durable there.
+        outcome: Outcome,
+    },
+    /// Groups became durable, or one failed.
+    Journal(wasmkeep_storage::store::Progress),
+    /// The coarse timer: deadlines, hibernation, the core's own lag.
+    Sweep,
+    /// The operator or the node asks something of the core.
+    Control(Control),
+}
+
+/// One event on its way to an actor's mailbox.
+pub(crate) struct Event {
+    /// Whose it is.
+    pub(crate) address: Address,
+    /// What the guest gets.
+    pub(crate) request: Request,
+    /// The actor that called, vouched for by the host.
+    pub(crate) caller: Option<Address>,
+    /// Every actor that is waiting for this event, outermost first: none of them may be called again from here.
+    pub(crate) chain: Vec<Address>,
+    /// What a caller on this core had seen: the actor has seen it too once it takes the event.
+    pub(crate) positions: Positions,
+    /// When it came, monotonic ns.
+    pub(crate) arrived_ns: u64,
+    /// When its outcome must have left, monotonic ns.
+    pub(crate) deadline_ns: u64,
+    /// Who waits for the outcome.
+    pub(crate) reply: ReplyTo,
+}
+
+impl Event {
+    /// What the event holds in memory, bytes, for the bounds on mailboxes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        let headers: usize = self.request.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        headers + self.request.body.len() + self.request.path.len() + 256
+    }
+}
+
+/// A request of the operator or the node to one core.
+pub(crate) enum Control {
+    /// Take no new event; say so when none is left.
+    Drain(tokio::sync::oneshot::Sender<()>),
+    /// The classes' access and environment changed.
+    Reload(std::sync::Arc<crate::config::NodeConfig>),
+    /// Run a question of the operator's on this core.
+    Admin(super::admin::AdminQuestion),
+}
+
+/// What crosses from one core to another: the `Send` part of `Wake`.
+pub(crate) enum Remote {
+    /// An event for an actor of the receiving core.
+    Request {
+        /// The core that waits.
+        from: usize,
+        /// Its number for the request.
+        slot: u64,
+        /// Whose event.
+        address: Address,
+        /// What the guest gets.
+        request: Request,
+        /// The calling actor.
+        caller: Option<Address>,
+        /// See `Event::chain`.
+        chain: Vec<Address>,
+        /// See `Event::arrived_ns`; cores share the monotonic clock.
+        arrived_ns: u64,
+        /// See `Event::deadline_ns`.
+        deadline_ns: u64,
+    },
+    /// The answer.
+    Reply {
+        /// The number that the receiving core had given.
+        slot: u64,
+        /// Durable on the sending core.
+        outcome: Outcome,
+    },
+    /// See `Control`.
+    Control(Control),
+}

@@ -1,0 +1,80 @@
+//! Every bound of the node: its name, why this number, what happens when it is reached. Storage has its own list.
+
+/// Partitions of the address space. A persisted fact of a data directory: another number is a migration, not a setting.
+pub const PARTITIONS: u16 = 256;
+
+/// Bytes of one request body. Above it: 413 `too-large`, at once when the request announces its length.
+pub const REQUEST_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes of bodies, read from clients or on their way to them, held by one core: sixteen of the largest. Above it a request is
+/// answered 503 `unavailable` with Retry-After before anything ran.
+pub const BODY_BYTES_IN_FLIGHT_MAX: usize = 16 * REQUEST_BODY_BYTES_MAX;
+
+/// Bytes of a request's head (its line and headers), as other servers choose it; also the read buffer of a connection. Above it: 431.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Client connections of one core: what 1 GB of buffers and an open-file limit of 65,536 bear on a few cores. Above it a
+/// connection is answered 503 with Retry-After and closed.
+pub const CONNECTIONS_MAX: usize = 8192;
+
+/// Accepted connections waiting for their core to take them. When every core's queue is full the acceptor waits, and
+/// connections wait in the kernel's backlog instead.
+pub const INCOMING_MAX: usize = 1024;
+
+/// The kernel's queue of connections that were not accepted yet. Above it clients retry their SYN.
+pub const LISTEN_BACKLOG: i32 = 1024;
+
+/// Streams that are open at once on one HTTP/2 connection. A client waits before it opens more.
+pub const H2_STREAMS_MAX: u32 = 256;
+
+/// Bytes an HTTP/2 client may send ahead on one stream, and on one connection. Small, because a stalled core holds them all.
+pub const H2_WINDOW_BYTES: u32 = 256 * 1024;
+
+/// A connection that sent part of a request's head has this long to send the rest, ms. Then it is closed.
+pub const HEAD_WAIT_MS_MAX: u64 = 10_000;
+
+/// A connection without a request is kept this long, ms: longer than the 60 s of common proxies. Then it is closed.
+pub const KEEP_ALIVE_MS_MAX: u64 = 75_000;
+
+/// A body must make progress (one byte, either way) within this time, ms. Then its connection is closed.
+pub const TRANSFER_STALL_MS_MAX: u64 = 30_000;
+
+/// A body must be through within this time, ms: 16 MB at 0.5 Mbit/s. Then its connection is closed.
+pub const TRANSFER_MS_MAX: u64 = 300_000;
+
+/// Once we are done with a connection, its client has this long to stop sending, ms, so that it can read our last answer.
+pub const LINGER_MS_MAX: u64 = 2_000;
+
+/// How often a core looks for connections that overstay, ms. Every wait above is exact to this.
+pub const SWEEP_MS: u64 = 1_000;
+
+/// Bytes of a class's `env`, names and values. Above it the configuration is refused.
+pub const CLASS_ENV_BYTES_MAX: usize = 64 * 1024;
+
+/// Classes of one node; every class has about forty series in `/metrics`. Above it the configuration is refused.
+pub const CLASSES_MAX: usize = 1024;
+
+/// Bytes of a configuration file. Above it the file is refused.
+pub const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Bytes of a class's name.
+pub const CLASS_NAME_BYTES_MAX: usize = 63;
+
+/// Bytes of an actor's name, after percent-decoding. Above it: 400 `bad-address`.
+pub const ACTOR_NAME_BYTES_MAX: usize = 256;
+
+/// Connections of the admin listener. Above it the oldest ones are served first and new ones wait.
+pub const ADMIN_CONNECTIONS_MAX: usize = 64;
+
+/// Bytes of a request to the admin listener: a statement of the largest size and its JSON. Above it: 413.
+pub const ADMIN_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// One admin request may take this long, ms. Then it is answered 504.
+pub const ADMIN_WALL_MS_MAX: u64 = 60_000;
+
+/// Bytes of an admin answer that the command line reads.
+pub const ADMIN_ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Once its drain is over, a stopping node has this long to flush and checkpoint, ms. Then the process ends anyway: the journal
+/// has everything that was acknowledged.
+pub const STOP_FLUSH_MS_MAX: u64 = 60_000;
