@@ -64,3 +64,6 @@ pub const CHECKPOINT_QUIET_NS: u64 = 1_000_000_000;
 
 /// Facts that one fold takes into the catalogs before it lets the core go on.
 pub const FOLD_BATCH: usize = 256;
+
+/// Coroutine stacks kept for reuse, per thread.
+pub const COROUTINES_POOLED_MAX: usize = 32;

@@ -1,0 +1,356 @@
+//! One actor's connection: what a guest's SQL goes through.
+//!
+//! It knows what its actor has seen (`positions`) and which class a transaction has, and keeps the rules for transactions that
+//! an interrupt took away. It does not wait for durability: that is the gate's.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString, c_int};
+use std::ptr;
+use std::rc::Rc;
+
+use rusqlite::ffi;
+
+use super::budget::EventBudget;
+use super::coroutine::{self, Progress};
+use super::guard::{self, Guard};
+use super::memory::Account;
+use super::pages::{CommitSink, Pages};
+use super::statement::{Cache, Statement, check_result};
+use super::vfs::{self, Handover, Shared};
+use crate::error::{Refused, SqlError};
+use crate::limits::{PAGE_BYTES, ROW_BYTES_MAX, SQL_BYTES_MAX, SQL_MEMORY_BYTES_MAX, TRANSACTION_BYTES_MAX};
+use crate::types::{Positions, Rows, Value};
+
+/// SQLite's page cache per connection, KiB. The overlay is memory already; this saves only the copy out of it.
+const CACHE_KIB: u32 = 512;
+
+/// How to open a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionOptions {
+    /// The largest the database may grow, bytes.
+    pub database_bytes_max: u64,
+    /// Whether what runs on it comes from a guest and is held to what guests may do.
+    pub guest: bool,
+}
+
+/// A connection to one database. Statements run one at a time: an actor handles one event at a time.
+pub struct Connection {
+    db: *mut ffi::sqlite3,
+    cache: RefCell<Cache>,
+    shared: Rc<Shared>,
+    pages: Rc<RefCell<Pages>>,
+    // SQLite holds pointers to these: boxed, and dropped after the connection is closed.
+    progress: Box<Progress>,
+    guard: Box<Guard>,
+    account: Box<Account>,
+    /// A transaction was rolled back under its owner's feet.
+    vanished: Cell<bool>,
+    guest: bool,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.cache.borrow_mut().clear();
+        // SAFETY: opened by us, all statements are finalised.
+        let code = unsafe { ffi::sqlite3_close(self.db) };
+        debug_assert_eq!(code, ffi::SQLITE_OK, "a statement outlived its connection");
+    }
+}
+
+impl Connection {
+    /// Opens a database over `pages`; its commits go to `sink`.
+    ///
+    /// # Errors
+    /// SQLite's, in practice only a page 1 that is not a database's.
+    pub fn open(
+        pages: Rc<RefCell<Pages>>,
+        sink: Rc<dyn CommitSink>,
+        budget: Rc<EventBudget>,
+        options: &ConnectionOptions,
+    ) -> Result<Self, SqlError> {
+        vfs::register();
+        let shared = Rc::new(Shared::default());
+        shared.positions.set(pages.borrow().positions());
+        vfs::hand_over(Handover { pages: Rc::clone(&pages), sink, shared: Rc::clone(&shared) });
+        let flags = ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE | ffi::SQLITE_OPEN_NOMUTEX | ffi::SQLITE_OPEN_EXRESCODE;
+        let mut db = ptr::null_mut();
+        // SAFETY: names are C strings; SQLite sets `db` even when it fails, unless it has no memory.
+        let code = unsafe { ffi::sqlite3_open_v2(c"actor".as_ptr(), &raw mut db, flags, vfs::NAME.as_ptr()) };
+        let connection = Self {
+            db,
+            cache: RefCell::default(),
+            shared,
+            pages,
+            progress: Box::new(Progress::new(budget)),
+            guard: Box::default(),
+            account: Box::new(Account::new(SQL_MEMORY_BYTES_MAX)),
+            vanished: Cell::new(false),
+            guest: options.guest,
+        };
+        if code != ffi::SQLITE_OK {
+            return Err(connection.error(code));
+        }
+        connection.set_up(options)?;
+        Ok(connection)
+    }
+
+    fn set_up(&self, options: &ConnectionOptions) -> Result<(), SqlError> {
+        let pages_max = (options.database_bytes_max / PAGE_BYTES as u64).clamp(1, u64::from(u32::MAX - 1));
+        let pragmas = format!(
+            "PRAGMA page_size={PAGE_BYTES}; PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF; \
+             PRAGMA cache_spill=OFF; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-{CACHE_KIB}; PRAGMA max_page_count={pages_max}; \
+             PRAGMA trusted_schema=OFF;"
+        );
+        let pragmas = CString::new(pragmas).map_err(|_| SqlError::Unavailable)?;
+        // SAFETY: `db` is open; the callbacks' arguments live as long as it does, see `Connection`.
+        unsafe {
+            let code = ffi::sqlite3_exec(self.db, pragmas.as_ptr(), None, ptr::null_mut(), ptr::null_mut());
+            if code != ffi::SQLITE_OK {
+                return Err(self.error(code));
+            }
+            for (limit, value) in [
+                (ffi::SQLITE_LIMIT_LENGTH, ROW_BYTES_MAX),
+                (ffi::SQLITE_LIMIT_SQL_LENGTH, SQL_BYTES_MAX),
+                (ffi::SQLITE_LIMIT_ATTACHED, 0),
+                (ffi::SQLITE_LIMIT_EXPR_DEPTH, 500),
+                (ffi::SQLITE_LIMIT_COMPOUND_SELECT, 200),
+                (ffi::SQLITE_LIMIT_TRIGGER_DEPTH, 50),
+                (ffi::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 10_000),
+                (ffi::SQLITE_LIMIT_WORKER_THREADS, 0),
+            ] {
+                ffi::sqlite3_limit(self.db, limit, c_int::try_from(value).unwrap_or(c_int::MAX));
+            }
+            if options.guest {
+                let none: *mut c_int = ptr::null_mut();
+                ffi::sqlite3_db_config(self.db, ffi::SQLITE_DBCONFIG_DEFENSIVE, 1 as c_int, none);
+                ffi::sqlite3_db_config(self.db, ffi::SQLITE_DBCONFIG_ENABLE_LOAD_EXTENSION, 0 as c_int, none);
+                ffi::sqlite3_set_authorizer(self.db, Some(guard::authorizer), ptr::from_ref(&*self.guard).cast_mut().cast());
+            }
+            let progress = ptr::from_ref(&*self.progress).cast_mut().cast();
+            ffi::sqlite3_progress_handler(self.db, coroutine::PROGRESS_INSTRUCTIONS, Some(coroutine::handler), progress);
+        }
+        Ok(())
+    }
+
+    /// Runs a statement, or several when there are no parameters; returns the rows they changed. Rows they return are not kept.
+    /// `durable` makes the transaction durable class: what leaves the actor later waits for it.
+    ///
+    /// # Errors
+    /// Why nothing, or the transaction so far, was done. Dropping the future interrupts the statement.
+    pub async fn exec(&self, sql: &str, params: &[Value], durable: bool) -> Result<u64, SqlError> {
+        coroutine::run(&self.progress, &self.account, || self.exec_now(sql, params, durable)).await
+    }
+
+    /// Runs one statement and returns its rows. NaN comes back as NULL: SQLite has none.
+    ///
+    /// # Errors
+    /// As `exec`, and `TooLarge` past `RESULT_BYTES_MAX`.
+    pub async fn query(&self, sql: &str, params: &[Value]) -> Result<Rows, SqlError> {
+        coroutine::run(&self.progress, &self.account, || self.query_now(sql, params)).await
+    }
+
+    /// `exec` on the caller's stack: never suspended, for short statements of our own.
+    ///
+    /// # Errors
+    /// As `exec`.
+    pub fn exec_now(&self, sql: &str, params: &[Value], durable: bool) -> Result<u64, SqlError> {
+        if durable {
+            self.shared.durable.set(true);
+        }
+        let result = self.exec_all(sql, params);
+        if durable {
+            // Whether or not it changed a row: an ignored insert depends on the row it met.
+            let newest = self.pages.borrow().newest_lsn();
+            self.absorb(Positions { gate: newest, seen: newest });
+        }
+        if self.is_autocommit() {
+            self.shared.durable.set(false);
+        }
+        result
+    }
+
+    fn exec_all(&self, sql: &str, params: &[Value]) -> Result<u64, SqlError> {
+        let before = self.total_changes();
+        let mut rest = sql;
+        while !rest.is_empty() {
+            let Some((text, statement)) = self.statement(rest)? else { break };
+            let behind = &rest[statement.taken_bytes..];
+            if !params.is_empty() && !guard::first_word(behind).is_empty() {
+                return Err(misuse("parameters go with one statement only; run the statements one by one"));
+            }
+            self.run(text, statement, params, |_| Ok(()))?;
+            rest = behind;
+        }
+        Ok(self.total_changes() - before)
+    }
+
+    /// `query` on the caller's stack, as `exec_now`.
+    ///
+    /// # Errors
+    /// As `query`.
+    pub fn query_now(&self, sql: &str, params: &[Value]) -> Result<Rows, SqlError> {
+        let Some((text, statement)) = self.statement(sql)? else { return Err(misuse("there is no statement in the text")) };
+        if !guard::first_word(&sql[statement.taken_bytes..]).is_empty() {
+            return Err(misuse("a query is one statement"));
+        }
+        let mut rows = Rows { columns: statement.columns(), values: Vec::new() };
+        let mut bytes = 0;
+        let mut first = true;
+        let result = self.run(text, statement, params, |statement| {
+            if std::mem::take(&mut first) {
+                // A changed schema shows in the first step.
+                rows.columns = statement.columns();
+            }
+            bytes += statement.row(&mut rows);
+            check_result(bytes)
+        });
+        if self.is_autocommit() {
+            self.shared.durable.set(false);
+        }
+        result.map(|()| rows)
+    }
+
+    /// Ends an event: an open transaction is rolled back.
+    pub fn end_event(&self) {
+        self.vanished.set(false);
+        self.shared.refused.set(None);
+        if !self.is_autocommit() {
+            // SAFETY: `db` is open and no statement is running.
+            unsafe { ffi::sqlite3_exec(self.db, c"ROLLBACK".as_ptr(), None, ptr::null_mut(), ptr::null_mut()) };
+        }
+        self.shared.durable.set(false);
+    }
+
+    /// What the actor has seen.
+    #[must_use]
+    pub fn positions(&self) -> Positions {
+        self.shared.positions.get()
+    }
+
+    /// Takes in what somebody had seen who sent the actor something.
+    pub fn absorb(&self, other: Positions) {
+        let mut positions = self.shared.positions.get();
+        positions.absorb(other);
+        self.shared.positions.set(positions);
+    }
+
+    /// The budget that statements draw on.
+    #[must_use]
+    pub fn budget(&self) -> &Rc<EventBudget> {
+        self.progress.budget()
+    }
+
+    /// The database's committed content.
+    #[must_use]
+    pub fn pages(&self) -> &Rc<RefCell<Pages>> {
+        &self.pages
+    }
+
+    /// Memory that SQLite holds for this connection, bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.account.used_bytes()
+    }
+
+    /// The statement at the start of a text, from the cache or prepared; `None` if only white space and comments are left.
+    fn statement(&self, sql: &str) -> Result<Option<(Box<str>, Statement)>, SqlError> {
+        if let Some(cached) = self.cache.borrow_mut().take(sql) {
+            return Ok(Some(cached));
+        }
+        if sql.len() > SQL_BYTES_MAX {
+            return Err(SqlError::TooLarge(format!("a statement of {} bytes; at most {SQL_BYTES_MAX} fit", sql.len())));
+        }
+        if self.guest
+            && let Some(reason) = guard::refused_by_name(sql)
+        {
+            return Err(SqlError::NotAllowed(reason.into()));
+        }
+        match Statement::prepare(self.db, sql) {
+            Ok(statement) => Ok(statement.map(|statement| (sql.into(), statement))),
+            Err(code) => Err(self.error(code)),
+        }
+    }
+
+    fn run(
+        &self,
+        text: Box<str>,
+        statement: Statement,
+        params: &[Value],
+        mut on_row: impl FnMut(&Statement) -> Result<(), SqlError>,
+    ) -> Result<(), SqlError> {
+        if self.vanished.get() {
+            return self.run_vanished(&text);
+        }
+        statement.bind(params)?;
+        let was_open = !self.is_autocommit();
+        let result = loop {
+            match statement.step() {
+                ffi::SQLITE_ROW => match on_row(&statement) {
+                    Ok(()) => {}
+                    Err(error) => break Err(error),
+                },
+                ffi::SQLITE_DONE => break Ok(()),
+                code => break Err(self.error(code)),
+            }
+        };
+        statement.reset();
+        if result.is_err() && was_open && self.is_autocommit() {
+            self.vanished.set(true);
+        }
+        if result.is_ok() {
+            self.cache.borrow_mut().put(text, statement);
+        }
+        result
+    }
+
+    /// The transaction was rolled back by an interrupt or an error: nothing else may run as if it were still open.
+    fn run_vanished(&self, text: &str) -> Result<(), SqlError> {
+        if guard::first_word(text).eq_ignore_ascii_case("rollback") {
+            self.vanished.set(false);
+            return Ok(());
+        }
+        Err(misuse("the transaction was rolled back by an earlier error; ROLLBACK first"))
+    }
+
+    fn is_autocommit(&self) -> bool {
+        // SAFETY: `db` is open.
+        unsafe { ffi::sqlite3_get_autocommit(self.db) != 0 }
+    }
+
+    fn total_changes(&self) -> u64 {
+        // SAFETY: `db` is open.
+        u64::try_from(unsafe { ffi::sqlite3_total_changes64(self.db) }).unwrap_or(0)
+    }
+
+    /// What a result code means to a guest.
+    fn error(&self, code: c_int) -> SqlError {
+        match self.shared.refused.take() {
+            Some(Refused::Full) => return SqlError::Full,
+            Some(Refused::Failed) => return SqlError::Unavailable,
+            Some(Refused::TooLarge) => {
+                return SqlError::TooLarge(format!("the transaction changes more than {TRANSACTION_BYTES_MAX} bytes"));
+            }
+            None => {}
+        }
+        match code & 0xff {
+            ffi::SQLITE_INTERRUPT => SqlError::Deadline,
+            ffi::SQLITE_NOMEM => SqlError::TooLarge(format!("the statement needs more than {SQL_MEMORY_BYTES_MAX} bytes of memory")),
+            ffi::SQLITE_TOOBIG => SqlError::TooLarge(format!("a value or row is over {ROW_BYTES_MAX} bytes")),
+            ffi::SQLITE_FULL => SqlError::Full,
+            ffi::SQLITE_AUTH => SqlError::NotAllowed(self.guard.take_reason().unwrap_or_else(|| self.message())),
+            _ => SqlError::Sql { code, message: self.message() },
+        }
+    }
+
+    fn message(&self) -> String {
+        if self.db.is_null() {
+            return "out of memory".into();
+        }
+        // SAFETY: `db` is open; the message lives until the next call on it.
+        unsafe { CStr::from_ptr(ffi::sqlite3_errmsg(self.db)) }.to_string_lossy().into_owned()
+    }
+}
+
+fn misuse(message: &str) -> SqlError {
+    SqlError::Sql { code: ffi::SQLITE_MISUSE, message: message.into() }
+}
