@@ -56,7 +56,9 @@ impl Clock {
     #[expect(clippy::disallowed_methods, reason = "this is the one module that may")]
     pub fn wall_ms(&self) -> u64 {
         match self {
-            Self::System => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+            Self::System => {
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
+            }
             Self::Manual(state) => state.wall_ms.load(Ordering::Relaxed),
         }
     }
