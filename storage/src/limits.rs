@@ -67,3 +67,17 @@ pub const FOLD_BATCH: usize = 256;
 
 /// Coroutine stacks kept for reuse, per thread.
 pub const COROUTINES_POOLED_MAX: usize = 32;
+
+/// Segments kept ready beyond the one being written, per core: one for the next groups, one for the end of an epoch should a
+/// group fail meanwhile. When none is ready the journal refuses commits as `Refused::Full` until one is.
+pub const SEGMENTS_AHEAD: usize = 2;
+
+/// The fewest segments a journal works with, whatever its size limit says: the one being written, and those ahead.
+pub const JOURNAL_SEGMENTS_MIN: usize = 1 + SEGMENTS_AHEAD;
+
+/// Group buffers above this size are given back to the system instead of being kept for the next group, bytes. Groups are
+/// rarely larger than `GROUP_BYTES_TARGET`; one huge transaction must not hold its memory for ever.
+pub const GROUP_BUFFER_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Jobs waiting for one background thread. Above it `Background::spawn` refuses and the core tries again later.
+pub const BACKGROUND_JOBS_MAX: usize = 64;

@@ -2,7 +2,11 @@
 //!
 //! `Files` is the ordinary, synchronous part: base files, directories, recovery. `Backend` is the journal's hot path: submit a
 //! write, hear later that it is durable. `os` and the journal backends `uring` and `threads` are real; `sim` keeps what is live
-//! and what is durable apart and can build every state a crash may leave.
+//! and what is durable apart and can build every state a crash may leave. `background` is where work that may block is done.
+
+pub mod background;
+pub mod os;
+pub mod sim;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +22,7 @@ pub trait File: Send + Sync {
     /// Cuts or extends (with zeros) the file.
     fn set_len(&self, len_bytes: u64) -> io::Result<()>;
     /// The file's length, bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a file's length is a question to the system, not a collection's")]
     fn len(&self) -> io::Result<u64>;
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
@@ -50,10 +55,12 @@ pub trait Files: Send + Sync {
     fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>>;
     /// Makes a directory and its parents.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
-    /// Renames a file, replacing the target.
+    /// Renames a file, replacing the target, or a directory with all it holds to a name not in use. Atomic.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file; absent is fine.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory; absent is fine.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes everything written to the file system of `dir` durable: cheaper than many `File::sync`.
@@ -127,6 +134,17 @@ impl AlignedBuf {
     /// Forgets the content, keeps the memory.
     pub const fn clear(&mut self) {
         self.len_bytes = 0;
+    }
+
+    /// Bytes it can hold without asking for memory.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.blocks.len() * 4096
+    }
+
+    /// Forgets everything past `len_bytes`.
+    pub fn truncate(&mut self, len_bytes: usize) {
+        self.len_bytes = self.len_bytes.min(len_bytes);
     }
 
     /// Appends bytes.

@@ -1,0 +1,164 @@
+//! Where every actor's records lie in the journals that were found, in the order to replay them.
+//!
+//! What it is not: it holds no record's content. 640,000 records of a 256 MB journal take about 32 bytes each, and an actor
+//! about 150.
+
+use std::collections::HashMap;
+use std::mem::size_of;
+use std::sync::Arc;
+
+use super::format::{RawRecord, RecordKind};
+use crate::types::{Address, Lsn};
+
+/// A record that was found and verified.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordRef {
+    /// Its LSN in its own journal.
+    pub lsn: Lsn,
+    /// The actor's own count.
+    pub actor_sequence: u64,
+    pub(super) segment: u32,
+    pub(super) offset: u32,
+    /// Its length on disk, bytes.
+    pub len_bytes: u32,
+    /// What its body is: `Pages` or `Meta`.
+    pub kind: RecordKind,
+    /// Whether an output may have waited for it.
+    pub durable: bool,
+}
+
+const _: () = assert!(size_of::<RecordRef>() == 32);
+
+/// Every actor with records in the journals found.
+#[derive(Default, Debug)]
+pub struct Index {
+    addresses: Vec<Address>,
+    /// Actor n's records are `records[starts[n]..starts[n + 1]]`.
+    starts: Vec<u32>,
+    records: Vec<RecordRef>,
+    classes: HashMap<Arc<str>, HashMap<Arc<str>, u32>>,
+}
+
+impl Index {
+    /// Actors found.
+    #[must_use]
+    pub fn actor_count(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Records found.
+    #[must_use]
+    pub fn record_count(&self) -> usize {
+        self.records.len()
+    }
+
+    /// An actor's records, oldest first; none when it is unknown.
+    #[must_use]
+    pub fn records(&self, address: &Address) -> &[RecordRef] {
+        self.classes
+            .get(&address.class)
+            .and_then(|names| names.get(&address.name))
+            .map_or(&[], |&actor| self.records_of(actor as usize))
+    }
+
+    /// Every actor with its records, in the order in which the actors were first seen.
+    pub fn actors(&self) -> impl Iterator<Item = (&Address, &[RecordRef])> {
+        self.addresses.iter().enumerate().map(|(actor, address)| (address, self.records_of(actor)))
+    }
+
+    fn records_of(&self, actor: usize) -> &[RecordRef] {
+        &self.records[self.starts[actor] as usize..self.starts[actor + 1] as usize]
+    }
+}
+
+/// An index in the making: records come journal by journal, in replay order.
+#[derive(Default)]
+pub(super) struct IndexBuilder {
+    addresses: Vec<Address>,
+    classes: HashMap<Arc<str>, HashMap<Arc<str>, u32>>,
+    found: Vec<(u32, RecordRef)>,
+    /// The current segment's numbers of actors.
+    numbers: HashMap<u64, u32, std::hash::BuildHasherDefault<super::group::ActorHasher>>,
+}
+
+impl IndexBuilder {
+    /// A segment begins: it names its own actors.
+    pub(super) fn begin_segment(&mut self) {
+        self.numbers.clear();
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Forgets the records of a group that turned out to be bad.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.found.truncate(len);
+    }
+
+    pub(super) fn add(&mut self, segment: u32, offset: usize, record: &RawRecord<'_>) -> Result<(), &'static str> {
+        if record.kind == RecordKind::EpochEnds {
+            return Ok(());
+        }
+        let actor = match record.address {
+            Some((class, name)) => {
+                let actor = self.intern(class, name);
+                self.numbers.insert(record.header.actor, actor);
+                actor
+            }
+            None => *self.numbers.get(&record.header.actor).ok_or("a record's actor is not named in its segment")?,
+        };
+        let found = RecordRef {
+            lsn: Lsn(record.header.lsn),
+            actor_sequence: record.header.actor_sequence,
+            segment,
+            offset: u32::try_from(offset).map_err(|_| "the segment is too long")?,
+            len_bytes: record.header.len_bytes,
+            kind: record.kind,
+            durable: record.durable(),
+        };
+        self.found.push((actor, found));
+        Ok(())
+    }
+
+    fn intern(&mut self, class: &str, name: &str) -> u32 {
+        if let Some(&actor) = self.classes.get(class).and_then(|names| names.get(name)) {
+            return actor;
+        }
+        let actor = u32::try_from(self.addresses.len()).expect("journals hold fewer records than that");
+        let class = self.classes.get_key_value(class).map_or_else(|| class.into(), |(class, _)| Arc::clone(class));
+        let address = Address { class, name: name.into() };
+        self.classes.entry(Arc::clone(&address.class)).or_default().insert(Arc::clone(&address.name), actor);
+        self.addresses.push(address);
+        actor
+    }
+
+    /// Groups the records by actor, in order. With `skip_gaps`, a record that does not follow on its actor's record before it is
+    /// left out: what it builds on is lost. Returns how many were.
+    pub(super) fn finish(mut self, skip_gaps: bool) -> (Index, usize) {
+        let before = self.found.len();
+        if skip_gaps {
+            let mut last: Vec<Option<u64>> = vec![None; self.addresses.len()];
+            self.found.retain(|(actor, record)| {
+                let last = &mut last[*actor as usize];
+                let follows = last.is_none_or(|last| record.actor_sequence == last + 1);
+                if follows {
+                    *last = Some(record.actor_sequence);
+                }
+                follows
+            });
+        }
+        let skipped = before - self.found.len();
+        let mut starts = vec![0; self.addresses.len() + 1];
+        for (actor, _) in &self.found {
+            starts[*actor as usize + 1] += 1;
+        }
+        for actor in 1..starts.len() {
+            starts[actor] += starts[actor - 1];
+        }
+        // Sorting by actor keeps the order in which one actor's records were found.
+        self.found.sort_by_key(|(actor, _)| *actor);
+        let records = self.found.iter().map(|(_, record)| *record).collect();
+        (Index { addresses: self.addresses, starts, records, classes: self.classes }, skipped)
+    }
+}

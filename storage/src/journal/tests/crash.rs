@@ -1,0 +1,1 @@
+//! Power cuts and failed writes, on the simulated disk.
