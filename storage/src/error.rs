@@ -86,6 +86,12 @@ pub enum StorageError {
         /// SQLite's words.
         message: String,
     },
+    /// A group of the journal failed and its epoch has not been ended yet; tried again by itself.
+    #[error("the journal is restarting after a failed write")]
+    Restarting,
+    /// A background thread is gone or has too much to do; tried again by itself.
+    #[error("background work could not be done now")]
+    Background,
 }
 
 impl StorageError {

@@ -81,3 +81,6 @@ pub const GROUP_BUFFER_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Jobs waiting for one background thread. Above it `Background::spawn` refuses and the core tries again later.
 pub const BACKGROUND_JOBS_MAX: usize = 64;
+
+/// Clean segments kept from journals that are gone, so that the next start need not write zeros first.
+pub const JOURNAL_SPARES_MAX: usize = 4;

@@ -334,7 +334,9 @@ impl Connection {
         }
         match code & 0xff {
             ffi::SQLITE_INTERRUPT => SqlError::Deadline,
-            ffi::SQLITE_NOMEM => SqlError::TooLarge(format!("the statement needs more than {SQL_MEMORY_BYTES_MAX} bytes of memory")),
+            ffi::SQLITE_NOMEM => {
+                SqlError::TooLarge(format!("the statement needs more than {SQL_MEMORY_BYTES_MAX} bytes of memory"))
+            }
             ffi::SQLITE_TOOBIG => SqlError::TooLarge(format!("a value or row is over {ROW_BYTES_MAX} bytes")),
             ffi::SQLITE_FULL => SqlError::Full,
             ffi::SQLITE_AUTH => SqlError::NotAllowed(self.guard.take_reason().unwrap_or_else(|| self.message())),

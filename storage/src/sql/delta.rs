@@ -13,7 +13,7 @@ use crate::limits::PAGE_BYTES;
 pub type Page = [u8; PAGE_BYTES];
 
 /// What a page that does not exist holds.
-pub static ZERO_PAGE: Page = [0; PAGE_BYTES];
+pub(super) static ZERO_PAGE: Page = [0; PAGE_BYTES];
 
 /// Bytes before the ranges of a page: its number and the count of ranges.
 const PAGE_HEADER_BYTES: usize = 6;
@@ -54,7 +54,7 @@ pub enum DeltaError {
 }
 
 /// Appends what turns `old` into `new`; returns whether anything differs. Appends nothing when the pages are equal.
-pub fn encode(body: &mut Vec<u8>, pgno: u32, old: &Page, new: &Page) -> bool {
+pub(super) fn encode(body: &mut Vec<u8>, pgno: u32, old: &Page, new: &Page) -> bool {
     let Some(first) = next_difference(old, new, 0) else { return false };
     let header = body.len();
     body.reserve(PAGE_HEADER_BYTES + RANGE_HEADER_BYTES + 64);
@@ -135,9 +135,9 @@ fn difference_in_word(old: &Page, new: &Page, at: usize) -> Option<(usize, usize
 
 /// The changed ranges of one page. Already checked: every range is inside a page.
 #[derive(Clone, Copy)]
-pub struct PageDelta<'a> {
+pub(super) struct PageDelta<'a> {
     /// The page.
-    pub pgno: u32,
+    pub(super) pgno: u32,
     count: u16,
     ranges: &'a [u8],
 }
@@ -150,7 +150,7 @@ impl fmt::Debug for PageDelta<'_> {
 
 impl<'a> PageDelta<'a> {
     /// The ranges: where, and the new bytes.
-    pub fn ranges(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
+    pub(super) fn ranges(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
         let mut rest = self.ranges;
         std::iter::from_fn(move || {
             let (header, tail) = rest.split_first_chunk::<RANGE_HEADER_BYTES>()?;
@@ -162,7 +162,7 @@ impl<'a> PageDelta<'a> {
     }
 
     /// Puts the new bytes in place.
-    pub fn apply(&self, page: &mut Page) {
+    pub(super) fn apply(&self, page: &mut Page) {
         for (offset, bytes) in self.ranges() {
             if let Some(target) = page.get_mut(offset..offset + bytes.len()) {
                 target.copy_from_slice(bytes);
@@ -171,7 +171,7 @@ impl<'a> PageDelta<'a> {
     }
 
     /// Puts the new bytes in place and appends a delta that takes them back.
-    pub fn apply_with_undo(&self, page: &mut Page, undo: &mut Vec<u8>) {
+    pub(super) fn apply_with_undo(&self, page: &mut Page, undo: &mut Vec<u8>) {
         undo.reserve(PAGE_HEADER_BYTES + self.ranges.len());
         undo.extend_from_slice(&self.pgno.to_le_bytes());
         undo.extend_from_slice(&self.count.to_le_bytes());
@@ -186,7 +186,7 @@ impl<'a> PageDelta<'a> {
 
 /// Walks a body page by page. After an error it ends.
 #[derive(Clone, Debug)]
-pub struct PageDeltas<'a> {
+pub(super) struct PageDeltas<'a> {
     body: &'a [u8],
     at: usize,
     size_pages: u32,
@@ -195,12 +195,12 @@ pub struct PageDeltas<'a> {
 impl<'a> PageDeltas<'a> {
     /// A walk over `body`, in which every page must be within `size_pages`.
     #[must_use]
-    pub const fn new(body: &'a [u8], size_pages: u32) -> Self {
+    pub(super) const fn new(body: &'a [u8], size_pages: u32) -> Self {
         Self { body, at: 0, size_pages }
     }
 
     /// Checks a whole body; returns its count of pages.
-    pub fn validate(body: &[u8], size_pages: u32) -> Result<u32, DeltaError> {
+    pub(super) fn validate(body: &'a [u8], size_pages: u32) -> Result<u32, DeltaError> {
         Self::new(body, size_pages).try_fold(0u32, |n, page| page.map(|_| n.saturating_add(1)))
     }
 

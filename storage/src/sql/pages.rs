@@ -17,10 +17,10 @@ use std::io;
 use std::sync::Arc;
 
 use super::delta::{DeltaError, Page, PageDeltas, ZERO_PAGE};
+use crate::Refused;
 use crate::disk::File;
 use crate::limits::PAGE_BYTES;
 use crate::types::{Lsn, Positions};
-use crate::Refused;
 
 /// What one commit changed, on its way to the journal.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub trait CommitSink {
 
 /// Mixes page numbers; std's hasher is several times the cost of the lookup.
 #[derive(Default)]
-pub struct PgnoHasher(u64);
+struct PgnoHasher(u64);
 
 impl Hasher for PgnoHasher {
     fn finish(&self) -> u64 {

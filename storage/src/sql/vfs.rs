@@ -263,14 +263,8 @@ unsafe extern "C" fn open(
     // Only a main database is ever opened: journals and temporary files are in memory.
     let made_of = if flags & ffi::SQLITE_OPEN_MAIN_DB == 0 { None } else { HANDOVER.take() };
     let Some(made_of) = made_of else { return ffi::SQLITE_CANTOPEN };
-    let state = State {
-        made_of,
-        staged: Vec::new(),
-        spare: Vec::new(),
-        body: Vec::new(),
-        base_images: Vec::new(),
-        aborting: false,
-    };
+    let state =
+        State { made_of, staged: Vec::new(), spare: Vec::new(), body: Vec::new(), base_images: Vec::new(), aborting: false };
     // SAFETY: as above; `out_flags` may be null.
     unsafe {
         *file.cast() = VfsFile { base: ffi::sqlite3_file { pMethods: &raw const METHODS }, state: Box::into_raw(Box::new(state)) };
@@ -300,7 +294,8 @@ unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, buf: *const c_void, byt
     }
     let page_bytes = PAGE_BYTES as u64;
     let number = u64::try_from(offset).ok().filter(|offset| offset % page_bytes == 0).map(|offset| offset / page_bytes + 1);
-    let Some(pgno) = number.and_then(|number| u32::try_from(number).ok()).filter(|_| usize::try_from(bytes) == Ok(PAGE_BYTES)) else {
+    let Some(pgno) = number.and_then(|number| u32::try_from(number).ok()).filter(|_| usize::try_from(bytes) == Ok(PAGE_BYTES))
+    else {
         return ffi::SQLITE_IOERR_WRITE;
     };
     // SAFETY: SQLite gives a buffer of `bytes` bytes, which is a page.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::{Address, CoreStore, Database, Lsn, Meta, meta, place};
+use super::{Address, CoreStore, Database, Lsn, Meta, meta, node, place};
 use crate::disk::{Files, Open};
 use crate::error::StorageError;
 use crate::limits::{
@@ -85,12 +85,12 @@ impl CoreStore {
             }
             self.round().await?;
         }
-        if inner.is_clean() { inner.journal.retire() } else { Ok(()) }
+        if inner.is_clean() { inner.part.closed() } else { Ok(()) }
     }
 
     fn round_is_due(&self) -> bool {
         let inner = &self.inner;
-        if inner.failed.get() || inner.is_clean() {
+        if inner.failed.get() || (inner.is_clean() && inner.part.is_drained()) {
             return false;
         }
         let (newest, now_ns) = (self.newest(), inner.options.clock.monotonic_ns());
@@ -112,7 +112,7 @@ impl CoreStore {
         self.settled(through).await?;
         self.write_bases(through).await?;
         self.fold(through).await?;
-        inner.part.note_drained(&inner.journal, inner.recovered_is_clean());
+        inner.part.note_drained(inner.recovered_is_clean());
         inner.part.remove_old_journals(&inner.background).await?;
         if let Some(bound) = inner.recycle_bound() {
             inner.journal.recycle_through(bound);
@@ -177,7 +177,7 @@ impl CoreStore {
                     .iter()
                     .map(|(database, set)| BaseWrite { path: place::base_path(&data, &database.address), set: set.clone() })
                     .collect();
-                inner.background.run(move |files| write_base_files(files, &data, &writes)).await
+                node::run(&inner.background, move |files| write_base_files(files, &data, &writes)).await
             }
             Err(error) => Err(error),
         };
@@ -232,7 +232,7 @@ impl super::Inner {
 
     /// Whether nothing depends on the old journals any more.
     fn recovered_is_clean(&self) -> bool {
-        self.tails.borrow().is_empty() && self.oldest_needed() > Some(Lsn::ZERO) || self.is_clean()
+        self.tails.borrow().is_empty() && self.oldest_needed().is_none_or(|needed| needed > Lsn::ZERO)
     }
 
     fn oldest_needed(&self) -> Option<Lsn> {
@@ -296,24 +296,33 @@ impl super::Inner {
 
 /// Writes the batch and makes it durable, names included.
 fn write_base_files(files: &dyn Files, data: &std::path::Path, writes: &[BaseWrite]) -> Result<(), StorageError> {
-    let many = writes.len() > 4;
+    let mut whole = writes.len() > 4;
     for write in writes {
         let path = &write.path;
         let dir = path.parent().unwrap_or(data);
-        files.create_dir_all(dir).map_err(StorageError::io("making", dir))?;
-        let file = files.open(path, Open::Create).map_err(StorageError::io("opening", path))?;
+        let opened = match files.open(path, Open::Create) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // New directories have parents to be made durable too: one sync for the whole file system.
+                whole = true;
+                files.create_dir_all(dir).map_err(StorageError::io("making", dir))?;
+                files.open(path, Open::Create)
+            }
+            opened => opened,
+        };
+        let file = opened.map_err(StorageError::io("opening", path))?;
         let failed = |error| StorageError::io("writing", path)(error);
+        let page_bytes = PAGE_BYTES as u64;
+        if file.len().map_err(failed)? > u64::from(write.set.keep_pages) * page_bytes {
+            file.set_len(u64::from(write.set.keep_pages) * page_bytes).map_err(failed)?;
+        }
         for (number, image) in &write.set.pages {
-            file.write_at(u64::from(number - 1) * PAGE_BYTES as u64, &image[..]).map_err(failed)?;
+            file.write_at(u64::from(number - 1) * page_bytes, &image[..]).map_err(failed)?;
         }
-        let size_bytes = u64::from(write.set.size_pages) * PAGE_BYTES as u64;
-        if file.len().map_err(failed)? > size_bytes {
-            file.set_len(size_bytes).map_err(failed)?;
-        }
-        if !many {
+        file.set_len(u64::from(write.set.size_pages) * page_bytes).map_err(failed)?;
+        if !whole {
             file.sync().map_err(failed)?;
             files.sync_dir(dir).map_err(StorageError::io("syncing", dir))?;
         }
     }
-    if many { files.sync_all(data).map_err(StorageError::io("syncing", data)) } else { Ok(()) }
+    if whole { files.sync_all(data).map_err(StorageError::io("syncing", data)) } else { Ok(()) }
 }

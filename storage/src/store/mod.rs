@@ -24,15 +24,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 pub use meta::{Alarm, Meta};
-pub use node::{CorePart, NodeStorage, NodeStorageOptions};
+pub use node::{CoreDisk, CorePart, NodeStorage, NodeStorageOptions};
 pub use open::Opened;
 pub use place::{PARTITIONS, base_path, core_of, partition};
 pub use waiters::Lost;
 
 use crate::clock::Clock;
-use crate::disk::{Background, Files};
+use crate::disk::Files;
+use crate::disk::background::Background;
 use crate::error::Refused;
-use crate::journal::{Journal, Kind, Record};
+use crate::journal::{self, Journal, Record, RecordKind};
 use crate::sql::{Commit, CommitSink, Pages};
 use crate::types::{Address, Lsn};
 
@@ -51,6 +52,8 @@ pub struct StoreOptions {
     pub database_bytes_max: u64,
     /// The journal's size past which checkpoints must have made room, bytes.
     pub journal_bytes_max: u64,
+    /// Length of a journal segment, bytes, if not the usual one.
+    pub segment_bytes: Option<u64>,
     /// Take base files as they are: the operator has accepted that a journal was lost.
     pub accept_journal_loss: bool,
 }
@@ -99,6 +102,8 @@ struct Inner {
     /// Between a failed group and the durable end of its epoch.
     failed: Cell<bool>,
     restart_due: Cell<bool>,
+    /// The disk had no room for a segment; said once.
+    full: Cell<bool>,
     checkpoints: checkpoint::Checkpoints,
     part: node::PartState,
 }
@@ -159,21 +164,40 @@ impl CoreStore {
     /// Hears from the journal and does what storage has to do about it; the caller then opens gates or breaks actors.
     pub fn poll_progress(&self, cx: &mut Context<'_>) -> Poll<Progress> {
         let inner = &self.inner;
-        let progress = ready!(inner.journal.poll_progress(cx));
-        match progress {
-            Progress::Durable(durable) => {
+        let progress = match ready!(inner.journal.poll_progress(cx)) {
+            journal::Progress::Durable(durable) => {
                 inner.settle(durable);
                 inner.waiters.durable(durable);
+                Progress::Durable(durable)
             }
-            Progress::Failed { durable } => {
+            journal::Progress::Failed { durable, error } => {
+                tracing::error!(core = inner.options.core, %error, "a write to the journal failed");
                 inner.settle(durable);
                 inner.take_back(durable);
                 inner.waiters.durable(durable);
                 inner.waiters.fail();
+                Progress::Failed { durable }
             }
-            Progress::Restarted => inner.failed.set(false),
-            Progress::RestartFailed => inner.restart_due.set(true),
-        }
+            journal::Progress::Restarted => {
+                tracing::info!(core = inner.options.core, "the journal has restarted; writes are taken again");
+                inner.failed.set(false);
+                Progress::Restarted
+            }
+            journal::Progress::RestartFailed(_) => {
+                inner.restart_due.set(true);
+                Progress::RestartFailed
+            }
+            journal::Progress::PrepareFailed(error) => {
+                if !inner.full.replace(true) {
+                    tracing::warn!(core = inner.options.core, %error, "no new journal segment could be made; writes may be refused");
+                }
+                Progress::Durable(inner.journal.durable())
+            }
+            journal::Progress::Room => {
+                inner.full.set(false);
+                Progress::Durable(inner.journal.durable())
+            }
+        };
         inner.checkpoints.look_again();
         Poll::Ready(progress)
     }
@@ -189,6 +213,7 @@ impl CoreStore {
         if inner.restart_due.replace(false) {
             inner.journal.restart();
         }
+        inner.part.allow_recycling(&inner.journal);
         inner.journal.retry_prepare();
         inner.checkpoints.look_again();
     }
@@ -218,7 +243,7 @@ impl CoreStore {
         let inner = &self.inner;
         let database = inner.database(address)?;
         let body = meta.encode();
-        let lsn = inner.append(&database, Kind::Meta, durable, 0, 0, &body)?;
+        let lsn = inner.append(&database, RecordKind::Meta, durable, 0, 0, &body)?;
         inner.metas.borrow_mut().put(address, lsn, meta);
         inner.undurable.borrow_mut().push_back((lsn, Undurable::Meta(address.clone())));
         Ok(lsn)
@@ -235,7 +260,6 @@ impl CoreStore {
             databases: inner.databases.borrow().len(),
             recovered_waiting: inner.tails.borrow().len(),
             pages_checkpointed: inner.checkpoints.pages_written(),
-            journal: inner.journal.stats(),
         }
     }
 }
@@ -255,15 +279,13 @@ pub struct StoreStats {
     pub recovered_waiting: usize,
     /// Pages written to base files since the start.
     pub pages_checkpointed: u64,
-    /// The journal's own counts.
-    pub journal: crate::journal::JournalStats,
 }
 
 impl Inner {
     fn append(
         &self,
         database: &Database,
-        kind: Kind,
+        kind: RecordKind,
         durable: bool,
         size_pages: u32,
         page_count: u32,
@@ -271,9 +293,9 @@ impl Inner {
     ) -> Result<Lsn, Refused> {
         let sequence = database.sequence.get() + 1;
         let lsn = self.journal.append(&Record {
-            database: database.id,
+            actor: database.id,
             address: &database.address,
-            sequence,
+            actor_sequence: sequence,
             kind,
             durable,
             size_pages,
@@ -333,7 +355,7 @@ impl CommitSink for Sink {
     fn append(&self, commit: &Commit<'_>) -> Result<Lsn, Refused> {
         let inner = self.store.upgrade().ok_or(Refused::Failed)?;
         let database = &self.database;
-        let lsn = inner.append(database, Kind::Pages, commit.durable, commit.size_pages, commit.page_count, commit.body)?;
+        let lsn = inner.append(database, RecordKind::Pages, commit.durable, commit.size_pages, commit.page_count, commit.body)?;
         inner.undurable.borrow_mut().push_back((lsn, Undurable::Pages(Rc::clone(database))));
         if !database.queued.replace(true) {
             inner.checkpoints.queue(Rc::clone(database));

@@ -32,7 +32,7 @@ impl CoreStore {
     ///
     /// # Errors
     /// The file system's, a base file that was changed from outside, SQLite's, or `Restarting` after a failed group.
-    pub fn open(&self, address: &Address, budget: Rc<EventBudget>) -> Result<Opened, StorageError> {
+    pub fn open_actor(&self, address: &Address, budget: Rc<EventBudget>) -> Result<Opened, StorageError> {
         let inner = &self.inner;
         if inner.failed.get() {
             return Err(StorageError::Restarting);
@@ -55,7 +55,7 @@ impl Inner {
         database.pages.borrow_mut().set_base(base);
         let sink: Rc<dyn CommitSink> = Rc::new(Sink { store: Rc::downgrade(self), database: Rc::clone(database) });
         let options = ConnectionOptions { database_bytes_max: self.options.database_bytes_max, guest };
-        let connection = Connection::open(Rc::clone(&database.pages), sink, budget, &self.options.clock, &options)
+        let connection = Connection::open(Rc::clone(&database.pages), sink, budget, &options)
             .map_err(|error| StorageError::Open { address: database.address.to_string(), message: error.to_string() })?;
         database.open.set(true);
         Ok(connection)
@@ -126,7 +126,7 @@ impl Inner {
 
     /// Checks that a base file is the one we left and returns its size in pages. A file with a tail in a journal is not checked:
     /// a checkpoint may have been under way when the node died, and replay makes it right whatever it had written.
-    fn check_base(&self, address: &Address, file: &Arc<dyn File>) -> Result<u32, StorageError> {
+    fn check_base(self: &Rc<Self>, address: &Address, file: &Arc<dyn File>) -> Result<u32, StorageError> {
         let path = || place::base_path(&self.options.data, address);
         let mut header = [0; 100];
         let read = file.read_at(0, &mut header).map_err(StorageError::io("reading", path()))?;
