@@ -78,3 +78,28 @@ pub const ADMIN_ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Once its drain is over, a stopping node has this long to flush and checkpoint, ms. Then the process ends anyway: the journal
 /// has everything that was acknowledged.
 pub const STOP_FLUSH_MS_MAX: u64 = 60_000;
+
+/// Events of one core that were taken and not answered yet. Above it an event is refused with 503 `mailbox-full`.
+pub const EVENTS_PER_CORE_MAX: usize = 65_536;
+
+/// Events waiting in one actor's mailbox: seconds of work for a fast actor. Above it: 503 `mailbox-full` with Retry-After.
+pub const MAILBOX_EVENTS_MAX: usize = 1024;
+
+/// Bytes of events waiting in one actor's mailbox: two of the largest bodies. Above it as above; one event always fits.
+pub const MAILBOX_BYTES_MAX: usize = 2 * REQUEST_BODY_BYTES_MAX;
+
+/// Bytes of outputs waiting at one core's gates. Above it no new event starts until some have left.
+pub const GATE_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// What the pump takes before it lets the journal write and the other tasks of its core run.
+pub const WAKES_PER_TURN_MAX: usize = 256;
+
+/// Events and answers in the channel to one core. When it is full they wait with the sender, whose requests are bounded by
+/// `EVENTS_PER_CORE_MAX`.
+pub const REMOTE_MAX: usize = 1024;
+
+/// How often a core looks at deadlines and idle actors, ms. Every such time is exact to this.
+pub const CORE_SWEEP_MS: u64 = 50;
+
+/// Once nobody asks any more, running events of clients that went away have this long to end, ms. Then they are aborted.
+pub const STOP_ACTORS_MS_MAX: u64 = 5_000;

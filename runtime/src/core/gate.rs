@@ -4,9 +4,11 @@
 //! Invariant: an output leaves exactly once, as itself when its position is durable, as `unknown-outcome` otherwise.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use wasmkeep_storage::Lsn;
 
+use super::Class;
 use super::reply::ReplyTo;
 use crate::event::{Outcome, Problem};
 
@@ -20,8 +22,8 @@ pub(crate) struct Held {
     pub(crate) deadline_ns: u64,
     /// Since when it waits, monotonic ns.
     pub(crate) since_ns: u64,
-    /// Index of the actor's class, for its metrics.
-    pub(crate) class: usize,
+    /// The actor's class, for its metrics.
+    pub(crate) class: Rc<Class>,
 }
 
 impl Held {

@@ -1,60 +1,231 @@
-//! The event core. For now a stand-in that answers every request with what it was asked, so that the front can be built on it.
+//! The event core: what one core owns, and the way into it.
+//!
+//! One event's life, in the order of these modules: `router` and [`CoreHandle::request`] bring it to its core, the `pump` takes it
+//! into a `mailbox`, the actor's task wakes and runs it (`actor`), its output waits at a `gate` until what it depends on is
+//! durable, and a `reply` takes it to whoever waits. `calls` sends events from one actor to another, `operator` answers the admin
+//! listener.
+//!
+//! Everything of a core lives on its thread: no lock, no atomic, no other core's memory. Cores talk through bounded channels.
 
-use std::cell::Cell;
+mod actor;
+mod calls;
+mod gate;
+mod mailbox;
+mod operator;
+mod pump;
+mod reply;
+mod start;
+mod wake;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 
-use wasmkeep_storage::Address;
+use tokio::sync::Notify;
+use wasmkeep_storage::clock::Clock;
+use wasmkeep_storage::store::CoreStore;
+use wasmkeep_storage::{Address, Positions};
 
-use crate::admin::{AdminError, AdminRequest};
+pub use self::operator::Cores;
+pub use self::start::{CoreSeed, check_component, inspect_journal, prepare, run};
+use self::actor::Actor;
+use self::gate::{Gates, Held};
+use self::reply::{ReplyTo, Slot, Wait};
+use self::wake::{Event, Remote, Wake, Work};
 use crate::config::NodeConfig;
-use crate::data_dir::DataDir;
-use crate::event::{Outcome, Problem, Request, Response};
-use crate::fatal::Fatal;
-use crate::http::{self, Actors};
-use crate::metrics::Metrics;
-use crate::node::CoreSetup;
+use crate::event::{Outcome, Problem, Request};
+use crate::http::Actors;
+use crate::limits::{EVENTS_PER_CORE_MAX, GATE_BYTES_MAX};
+use crate::metrics::{ClassMetrics, CoreMetrics};
+use crate::router;
+use crate::wasm::Program;
 
-/// All cores of a node, for threads that are none of them.
-#[derive(Clone, Debug)]
-pub struct Cores {
-    count: usize,
+/// A class as this core serves it.
+pub(crate) struct Class {
+    pub(crate) name: Arc<str>,
+    program: Program,
+    env: RefCell<Arc<BTreeMap<String, String>>>,
+    pub(crate) metrics: ClassMetrics,
 }
 
-impl Cores {
-    /// How many there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.count
+/// One core.
+pub(crate) struct Core {
+    index: usize,
+    config: Arc<NodeConfig>,
+    clock: Clock,
+    store: CoreStore,
+    classes: HashMap<Arc<str>, Rc<Class>>,
+    metrics: CoreMetrics,
+    /// What waits for the pump, from this thread.
+    inbox: RefCell<VecDeque<Wake>>,
+    /// Something was committed or finished since the pump last ended a turn.
+    turn_wanted: Cell<bool>,
+    pump: RefCell<Option<Waker>>,
+    /// What goes to each core; this core's own stays empty.
+    outboxes: Vec<Outbox>,
+    /// Actors with a task: awake, waking, or broken and about to be reloaded.
+    actors: RefCell<HashMap<Address, Rc<Actor>>>,
+    /// Actors that hold an instance, in the order in which they are looked at for eviction.
+    residents: RefCell<VecDeque<Rc<Actor>>>,
+    residents_max: usize,
+    gates: RefCell<Gates>,
+    /// Requests sent to other cores.
+    slots: RefCell<HashMap<u64, Rc<Slot<Outcome>>>>,
+    slots_given: Cell<u64>,
+    /// Events taken and not answered yet.
+    events: Cell<usize>,
+    /// Told whenever memory that was full may have room again, the journal has restarted or an instance was dropped.
+    room: Notify,
+    /// Broken actors that still hold what was lost. The journal restarts when there is none.
+    breaking: Cell<usize>,
+}
+
+/// What waits to be sent to another core. A task of its own sends it, so that a full channel stops nobody else.
+struct Outbox {
+    queue: RefCell<VecDeque<Remote>>,
+    filled: Notify,
+}
+
+impl Core {
+    fn now_ns(&self) -> u64 {
+        self.clock.monotonic_ns()
     }
 
-    /// Answers what the operator asks about actors.
-    ///
-    /// # Errors
-    /// What the operator is told instead.
-    pub async fn admin(&self, _request: AdminRequest) -> Result<serde_json::Value, AdminError> {
-        std::future::ready(()).await;
-        Err(AdminError::Problem(Problem::Unavailable("actors are not served yet".into())))
+    fn event_wall_ns(&self) -> u64 {
+        u64::try_from(self.config.budgets.event_wall.as_nanos()).unwrap_or(u64::MAX)
     }
+
+    fn event_cpu_ns(&self) -> u64 {
+        u64::try_from(self.config.budgets.event_cpu.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn core_of(&self, address: &Address) -> usize {
+        router::core_of(address, self.outboxes.len())
+    }
+
+    /// Hands something to the pump.
+    fn submit(&self, wake: Wake) {
+        self.inbox.borrow_mut().push_back(wake);
+        self.wake_pump();
+    }
+
+    /// Asks the pump to end a turn: to cut the journal's group, and to look at everything again.
+    fn want_turn(&self) {
+        if !self.turn_wanted.replace(true) {
+            self.wake_pump();
+        }
+    }
+
+    fn wake_pump(&self) {
+        if let Some(waker) = self.pump.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether a new event may start: memory that waits for the disk is bounded.
+    fn has_room(&self) -> bool {
+        self.store.has_room() && self.gates.borrow().bytes() < GATE_BYTES_MAX
+    }
+
+    /// Waits until a new event may start.
+    async fn until_room(&self) {
+        loop {
+            let told = self.room.notified();
+            if self.has_room() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// An event has ended: its outcome leaves when what its actor had seen is durable. To a caller on this core it leaves at once
+    /// and takes the positions along, because both share one log.
+    fn finish(&self, class: &Rc<Class>, reply: ReplyTo, positions: Positions, outcome: Outcome) {
+        self.want_turn();
+        self.events.set(self.events.get() - 1);
+        if let ReplyTo::Caller(slot) = reply {
+            slot.fill((outcome, positions));
+        } else if positions.gate <= self.store.durable() {
+            self.deliver(reply, outcome);
+        } else {
+            let since_ns = self.now_ns();
+            let deadline_ns = since_ns.saturating_add(self.event_wall_ns());
+            let held = Held { outcome, reply, deadline_ns, since_ns, class: Rc::clone(class) };
+            self.gates.borrow_mut().hold(positions.gate, held);
+        }
+    }
+
+    /// Lets what waited at the gate leave.
+    fn release(&self, held: Vec<Held>) {
+        let now_ns = self.now_ns();
+        for Held { outcome, reply, since_ns, class, .. } in held {
+            class.metrics.gate_wait_seconds.record(seconds(now_ns - since_ns));
+            self.deliver(reply, outcome);
+        }
+    }
+
+    fn deliver(&self, reply: ReplyTo, outcome: Outcome) {
+        match reply {
+            ReplyTo::Connection(slot) => slot.fill(outcome),
+            ReplyTo::Caller(slot) => slot.fill((outcome, Positions::default())),
+            ReplyTo::Core { core, slot } => self.send(core, Remote::Reply { slot, outcome }),
+            // An operator who went away is told nothing.
+            ReplyTo::Operator(answer) => drop(answer.send(outcome)),
+        }
+    }
+
+    fn send(&self, core: usize, remote: Remote) {
+        let outbox = &self.outboxes[core];
+        outbox.queue.borrow_mut().push_back(remote);
+        outbox.filled.notify_one();
+    }
+
+    /// Sends a request to an actor of another core and waits for its outcome, which is durable there.
+    async fn request_remote(&self, address: Address, request: Request, caller: Option<Address>, chain: Vec<Address>) -> Outcome {
+        if self.slots.borrow().len() >= EVENTS_PER_CORE_MAX {
+            return Outcome::Problem(Problem::Unavailable("too many requests are under way to other cores; try again later".into()));
+        }
+        let id = self.slots_given.get() + 1;
+        self.slots_given.set(id);
+        let slot = Slot::new();
+        self.slots.borrow_mut().insert(id, Rc::clone(&slot));
+        let deadline_ns = self.now_ns().saturating_add(self.event_wall_ns());
+        let core = self.core_of(&address);
+        self.send(core, Remote::Request { from: self.index, slot: id, address, request, caller, chain, deadline_ns });
+        Wait(slot).await
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    std::time::Duration::from_nanos(ns).as_secs_f64()
 }
 
 /// The current core, for what runs on it.
-#[derive(Clone, Debug)]
-pub struct CoreHandle {
-    served: Rc<Cell<u64>>,
-}
+#[derive(Clone)]
+pub struct CoreHandle(Rc<Core>);
 
 impl CoreHandle {
-    /// Sends a request to its actor and waits for what may leave the node.
+    /// Sends a request to its actor, on whichever core that is, and waits for what may leave the node. The event goes on if the
+    /// future is dropped.
     pub async fn request(&self, address: Address, request: Request) -> Outcome {
-        self.served.set(self.served.get() + 1);
-        std::future::ready(()).await;
-        let text = format!("{} {} {}\n", request.method, address, request.path);
-        let mut body = text.into_bytes();
-        body.extend_from_slice(&request.body);
-        Outcome::Response(Response { status: 200, headers: request.headers, body: body.into() })
+        let core = &self.0;
+        if core.core_of(&address) != core.index {
+            return core.request_remote(address, request, None, Vec::new()).await;
+        }
+        let slot = Slot::new();
+        core.submit(Wake::Event(Event {
+            address,
+            work: Work::Request(request),
+            caller: None,
+            chain: Vec::new(),
+            positions: Positions::default(),
+            deadline_ns: core.now_ns().saturating_add(core.event_wall_ns()),
+            reply: ReplyTo::Connection(Rc::clone(&slot)),
+        }));
+        Wait(slot).await
     }
 }
 
@@ -63,52 +234,4 @@ impl Actors for CoreHandle {
         let core = self.clone();
         async move { core.request(address, request).await }
     }
-}
-
-/// What one core starts from.
-#[derive(Debug)]
-pub struct CoreSeed {}
-
-/// Makes everything the cores of a node need, before any of them runs: components compiled, journals recovered.
-///
-/// # Errors
-/// Why the node cannot start.
-pub fn prepare(config: &Arc<NodeConfig>, _data: &Arc<DataDir>, _metrics: &Arc<Metrics>) -> Result<(Cores, Vec<CoreSeed>), Fatal> {
-    let seeds = (0..config.cores).map(|_| CoreSeed {}).collect();
-    Ok((Cores { count: config.cores }, seeds))
-}
-
-/// One core's life, on its own thread, until the node stops.
-///
-/// # Errors
-/// Why the node cannot go on.
-pub async fn run(setup: CoreSetup, _seed: CoreSeed) -> Result<(), Fatal> {
-    let core = CoreHandle { served: Rc::default() };
-    setup.ready.tell();
-    http::serve(core, setup.http).await;
-    Ok(())
-}
-
-/// Checks a component without running it.
-///
-/// # Errors
-/// What is wrong with it and how to fix it.
-pub fn check_component(path: &Path) -> Result<(), String> {
-    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    match bytes.get(..8) {
-        Some(b"\0asm\x0d\0\x01\0") => Ok(()),
-        Some([0, b'a', b's', b'm', ..]) => {
-            Err(format!("{} is a core module, not a component; build it for wasm32-wasip2", path.display()))
-        }
-        _ => Err(format!("{} is not WebAssembly", path.display())),
-    }
-}
-
-/// Describes a journal file.
-///
-/// # Errors
-/// Why it cannot be read.
-pub fn inspect_journal(path: &Path, _json: bool) -> Result<String, Fatal> {
-    let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
-    Err(wasmkeep_storage::StorageError::io("inspecting", path)(source).into())
 }

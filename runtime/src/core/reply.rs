@@ -23,6 +23,8 @@ pub(crate) enum ReplyTo {
         /// Its number for the request.
         slot: u64,
     },
+    /// The operator: outside, so the outcome waits at the gate.
+    Operator(tokio::sync::oneshot::Sender<Outcome>),
 }
 
 /// A place for one value on one thread: filled once, awaited once. Dropping the waiter is fine; the value is then dropped too.

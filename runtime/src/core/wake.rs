@@ -3,8 +3,10 @@
 //! The enum is closed on purpose: whoever adds a way to wake a core adds it here, and the pump's `match` will not compile until
 //! it is handled.
 
+use wasmkeep_storage::store::Progress;
 use wasmkeep_storage::{Address, Positions};
 
+use super::operator::Question;
 use super::reply::ReplyTo;
 use crate::event::{Outcome, Request};
 
@@ -20,49 +22,50 @@ pub(crate) enum Wake {
         outcome: Outcome,
     },
     /// Groups became durable, or one failed.
-    Journal(wasmkeep_storage::store::Progress),
-    /// The coarse timer: deadlines, hibernation, the core's own lag.
+    Journal(Progress),
+    /// The coarse timer: deadlines, hibernation, retries.
     Sweep,
-    /// The operator or the node asks something of the core.
-    Control(Control),
+    /// The operator asks something about actors.
+    Question(Question),
 }
 
 /// One event on its way to an actor's mailbox.
 pub(crate) struct Event {
     /// Whose it is.
     pub(crate) address: Address,
-    /// What the guest gets.
-    pub(crate) request: Request,
+    /// What is to be done.
+    pub(crate) work: Work,
     /// The actor that called, vouched for by the host.
     pub(crate) caller: Option<Address>,
     /// Every actor that is waiting for this event, outermost first: none of them may be called again from here.
     pub(crate) chain: Vec<Address>,
     /// What a caller on this core had seen: the actor has seen it too once it takes the event.
     pub(crate) positions: Positions,
-    /// When it came, monotonic ns.
-    pub(crate) arrived_ns: u64,
-    /// When its outcome must have left, monotonic ns.
+    /// When it must have been started, monotonic ns.
     pub(crate) deadline_ns: u64,
     /// Who waits for the outcome.
     pub(crate) reply: ReplyTo,
 }
 
+/// What an event asks of its actor.
+pub(crate) enum Work {
+    /// The guest's `on-request`.
+    Request(Request),
+    /// A statement of the operator's, between two events of the guest.
+    Sql(String),
+}
+
 impl Event {
     /// What the event holds in memory, bytes, for the bounds on mailboxes.
     pub(crate) fn size_bytes(&self) -> usize {
-        let headers: usize = self.request.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        headers + self.request.body.len() + self.request.path.len() + 256
+        256 + match &self.work {
+            Work::Request(request) => {
+                let headers: usize = request.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+                headers + request.body.len() + request.path.len()
+            }
+            Work::Sql(sql) => sql.len(),
+        }
     }
-}
-
-/// A request of the operator or the node to one core.
-pub(crate) enum Control {
-    /// Take no new event; say so when none is left.
-    Drain(tokio::sync::oneshot::Sender<()>),
-    /// The classes' access and environment changed.
-    Reload(std::sync::Arc<crate::config::NodeConfig>),
-    /// Run a question of the operator's on this core.
-    Admin(super::admin::AdminQuestion),
 }
 
 /// What crosses from one core to another: the `Send` part of `Wake`.
@@ -81,9 +84,7 @@ pub(crate) enum Remote {
         caller: Option<Address>,
         /// See `Event::chain`.
         chain: Vec<Address>,
-        /// See `Event::arrived_ns`; cores share the monotonic clock.
-        arrived_ns: u64,
-        /// See `Event::deadline_ns`.
+        /// See `Event::deadline_ns`; cores share the monotonic clock.
         deadline_ns: u64,
     },
     /// The answer.
@@ -93,6 +94,6 @@ pub(crate) enum Remote {
         /// Durable on the sending core.
         outcome: Outcome,
     },
-    /// See `Control`.
-    Control(Control),
+    /// See `Wake::Question`.
+    Question(Question),
 }

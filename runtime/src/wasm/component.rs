@@ -143,6 +143,12 @@ impl Program {
         format!("{:032x}", self.inner.version)
     }
 
+    /// The same as a number; never 0.
+    #[must_use]
+    pub fn version_number(&self) -> u128 {
+        self.inner.version.max(1)
+    }
+
     /// What the component is.
     #[must_use]
     pub fn world(&self) -> World {

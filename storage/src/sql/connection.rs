@@ -149,6 +149,25 @@ impl Connection {
         coroutine::run(&self.progress, &self.account, || self.query_now(sql, params)).await
     }
 
+    /// `query` in a transaction of durable class: what leaves later waits for whatever it read or wrote.
+    ///
+    /// # Errors
+    /// As `query`.
+    pub async fn query_durable(&self, sql: &str) -> Result<Rows, SqlError> {
+        self.shared.durable.set(true);
+        let result = coroutine::run(&self.progress, &self.account, || self.query_now(sql, &[])).await;
+        let newest = self.pages.borrow().newest_lsn();
+        self.absorb(Positions { gate: newest, seen: newest });
+        result
+    }
+
+    /// Rows changed since the connection was opened.
+    #[must_use]
+    pub fn total_changes(&self) -> u64 {
+        // SAFETY: `db` is open.
+        u64::try_from(unsafe { ffi::sqlite3_total_changes64(self.db) }).unwrap_or(0)
+    }
+
     /// `exec` on the caller's stack: never suspended, for short statements of our own.
     ///
     /// # Errors
@@ -315,11 +334,6 @@ impl Connection {
     fn is_autocommit(&self) -> bool {
         // SAFETY: `db` is open.
         unsafe { ffi::sqlite3_get_autocommit(self.db) != 0 }
-    }
-
-    fn total_changes(&self) -> u64 {
-        // SAFETY: `db` is open.
-        u64::try_from(unsafe { ffi::sqlite3_total_changes64(self.db) }).unwrap_or(0)
     }
 
     /// What a result code means to a guest.

@@ -1,0 +1,380 @@
+//! An actor's life on its core: asleep, awake and idle, running one event, hibernating, broken.
+//!
+//! An actor with anything to do has one task (`live`), which owns its instance and its connection and runs its events one after
+//! the other. Asleep it is nothing but its files. Three ends of an event's failure: a trap fails that event (the instance is made
+//! anew for the next), broken fails the actor until it is reloaded from what is durable, fatal is not decided here.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use wasmkeep_storage::sql::{Connection, EventBudget};
+use wasmkeep_storage::store::{Meta, Opened};
+use wasmkeep_storage::{Address, Positions, StorageError};
+
+use super::mailbox::Mailbox;
+use super::wake::{Event, Work};
+use super::{Class, Core, calls, operator, seconds};
+use crate::event::{Outcome, Problem};
+use crate::metrics::{EventEnd, EventKind};
+use crate::wasm::{ActorHost, Failure, Instance};
+
+/// Why an actor's task is to let go of what it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// It has had no event for a while, or its place is needed.
+    Hibernate,
+    /// The running event's wall time is over.
+    Deadline,
+    /// It has seen what was lost.
+    Broken,
+}
+
+/// One actor with a task.
+pub(crate) struct Actor {
+    pub(crate) address: Address,
+    pub(crate) class: Rc<Class>,
+    mailbox: RefCell<Mailbox>,
+    /// The task, when it waits.
+    task: RefCell<Option<Waker>>,
+    stop: Cell<Option<Stop>>,
+    budget: Rc<EventBudget>,
+    connection: RefCell<Option<Rc<Connection>>>,
+    /// Every actor that waits for the running event, and this one.
+    pub(crate) chain: RefCell<Vec<Address>>,
+    /// When the running event has to end; 0 when none runs.
+    running_until_ns: Cell<u64>,
+    active_ns: Cell<u64>,
+    /// Whether it was used since eviction last looked at it.
+    used: Cell<bool>,
+}
+
+/// What a task holds while its actor is awake. The instance goes first.
+struct Awake {
+    instance: Instance,
+    opened: Opened,
+}
+
+/// How being awake ended.
+#[derive(PartialEq, Eq)]
+enum Ended {
+    Hibernated,
+    /// The instance is dead; the next event gets a new one.
+    Trapped,
+    Broken,
+}
+
+impl Actor {
+    pub(super) fn new(core: &Core, address: Address, class: Rc<Class>) -> Rc<Self> {
+        Rc::new(Self {
+            address,
+            class,
+            mailbox: RefCell::default(),
+            task: RefCell::default(),
+            stop: Cell::new(None),
+            budget: Rc::new(EventBudget::new(core.clock.clone(), core.event_cpu_ns())),
+            connection: RefCell::default(),
+            chain: RefCell::default(),
+            running_until_ns: Cell::new(0),
+            active_ns: Cell::new(core.now_ns()),
+            used: Cell::new(true),
+        })
+    }
+
+    /// Puts an event into the mailbox, or gives it back when that is full.
+    pub(super) fn push(&self, event: Event) -> Result<(), Event> {
+        self.mailbox.borrow_mut().push(event)?;
+        self.used.set(true);
+        self.wake();
+        Ok(())
+    }
+
+    pub(super) fn remove_events(&self, gone: impl Fn(&Event) -> bool) -> Vec<Event> {
+        self.mailbox.borrow_mut().remove(gone)
+    }
+
+    /// Tells the task to let go. `Broken` outweighs everything.
+    pub(super) fn stop(&self, stop: Stop) {
+        if self.stop.get() != Some(Stop::Broken) {
+            self.stop.set(Some(stop));
+        }
+        if stop != Stop::Hibernate {
+            self.budget.abort();
+        }
+        self.wake();
+    }
+
+    /// What it has seen of the core's log.
+    pub(super) fn positions(&self) -> Positions {
+        self.connection.borrow().as_ref().map_or_else(Positions::default, |connection| connection.positions())
+    }
+
+    /// Takes in what somebody had seen who answered it.
+    pub(super) fn absorb(&self, seen: Positions) {
+        if let Some(connection) = &*self.connection.borrow() {
+            connection.absorb(seen);
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running_until_ns.get() != 0
+    }
+
+    pub(super) fn is_past_deadline(&self, now_ns: u64) -> bool {
+        self.is_running() && self.running_until_ns.get() <= now_ns
+    }
+
+    /// How long it has been awake without an event, 0 when it is not idle.
+    pub(super) fn idle_ns(&self, now_ns: u64) -> u64 {
+        let is_idle = !self.is_running() && self.mailbox.borrow().is_empty() && self.connection.borrow().is_some();
+        if is_idle { now_ns.saturating_sub(self.active_ns.get()) } else { 0 }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.task.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    fn register(&self, cx: &Context<'_>) {
+        self.task.replace(Some(cx.waker().clone()));
+    }
+
+    /// The next event, or why there is to be none.
+    fn poll_event(&self, cx: &Context<'_>) -> Poll<Result<Event, Stop>> {
+        match self.stop.get() {
+            // An event that came meanwhile is worth more than sleep.
+            Some(Stop::Broken) => return Poll::Ready(Err(Stop::Broken)),
+            Some(_) => self.stop.set(None),
+            None => {
+                return match self.mailbox.borrow_mut().pop() {
+                    Some(event) => Poll::Ready(Ok(event)),
+                    None => {
+                        self.register(cx);
+                        Poll::Pending
+                    }
+                };
+            }
+        }
+        match self.mailbox.borrow_mut().pop() {
+            Some(event) => Poll::Ready(Ok(event)),
+            None => Poll::Ready(Err(Stop::Hibernate)),
+        }
+    }
+
+    /// Runs a future until it ends or the task is told to stop.
+    async fn until_stopped<F: Future>(&self, future: F) -> Result<F::Output, Stop> {
+        let mut future = pin!(future);
+        std::future::poll_fn(|cx| {
+            match self.stop.get() {
+                Some(Stop::Hibernate) => self.stop.set(None),
+                Some(stop) => return Poll::Ready(Err(stop)),
+                None => {}
+            }
+            let poll = future.as_mut().poll(cx);
+            if poll.is_pending() {
+                self.register(cx);
+            }
+            poll.map(Ok)
+        })
+        .await
+    }
+}
+
+/// The task of one actor, from its first event until it hibernates.
+pub(super) async fn live(core: Rc<Core>, actor: Rc<Actor>) {
+    loop {
+        // Nothing is reloaded before the failed epoch is ended durably.
+        while core.store.is_failed() {
+            core.room.notified().await;
+        }
+        let ended = match wake(&core, &actor).await {
+            Ok(awake) => {
+                let ended = be_awake(&core, &actor, awake).await;
+                actor.connection.replace(None);
+                core.room.notify_waiters();
+                ended
+            }
+            Err(problem) => {
+                actor.connection.replace(None);
+                let event = actor.mailbox.borrow_mut().pop();
+                if let Some(event) = event {
+                    // Nothing ran that could have been seen; what `on-init` wrote before it failed was its own.
+                    core.finish(&actor.class, event.reply, event.positions, Outcome::Problem(problem));
+                }
+                Ended::Trapped
+            }
+        };
+        if actor.stop.take() == Some(Stop::Broken) || ended == Ended::Broken {
+            core.has_broken();
+        }
+        if actor.mailbox.borrow().is_empty() {
+            core.actors.borrow_mut().remove(&actor.address);
+            return;
+        }
+    }
+}
+
+/// Brings an actor from its files into memory, and runs `on-init` if this version has not run it.
+async fn wake(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Awake, Problem> {
+    let started_ns = core.now_ns();
+    make_place(core).await;
+    actor.budget.reset(core.event_cpu_ns());
+    let address = &actor.address;
+    let opened = core.store.open_actor(address, Rc::clone(&actor.budget)).map_err(|error| storage_problem(actor, &error))?;
+    let connection = Rc::clone(&opened.connection);
+    actor.connection.replace(Some(Rc::clone(&connection)));
+    let meta = core.store.meta(address).map_err(|error| storage_problem(actor, &error))?;
+    let host = ActorHost {
+        address: address.clone(),
+        env: std::sync::Arc::clone(&actor.class.env.borrow()),
+        connection: Rc::clone(&connection),
+        budget: Rc::clone(&actor.budget),
+        hooks: calls::hooks(core, actor),
+        memory_bytes_max: usize::try_from(core.config.budgets.memory_bytes).unwrap_or(usize::MAX),
+    };
+    actor.running_until_ns.set(core.now_ns().saturating_add(core.event_wall_ns()));
+    let woken = actor.until_stopped(start(core, actor, host, &connection, meta)).await;
+    actor.running_until_ns.set(0);
+    connection.end_event();
+    let instance = match woken {
+        Ok(Ok(instance)) => instance,
+        Ok(Err(failure)) => return Err(failure_problem(actor, failure)),
+        Err(Stop::Broken) => return Err(Problem::Unavailable("the journal failed; try again".into())),
+        Err(Stop::Deadline | Stop::Hibernate) => {
+            actor.stop.set(None);
+            return Err(Problem::Deadline);
+        }
+    };
+    core.residents.borrow_mut().push_back(Rc::clone(actor));
+    actor.class.metrics.wake_seconds.record(seconds(core.now_ns() - started_ns));
+    Ok(Awake { instance, opened })
+}
+
+/// The guest's part of waking: the instance, and `on-init` once per version.
+async fn start(
+    core: &Rc<Core>,
+    actor: &Rc<Actor>,
+    host: ActorHost,
+    connection: &Connection,
+    meta: Option<Meta>,
+) -> Result<Instance, Failure> {
+    let program = &actor.class.program;
+    let mut instance = program.instantiate(host).await?;
+    let version = program.version_number();
+    if meta.is_none_or(|meta| meta.init_version != version) {
+        let started_ns = core.now_ns();
+        let result = instance.on_init().await;
+        connection.end_event();
+        let end = if result.is_ok() { EventEnd::Ok } else { EventEnd::Trap };
+        actor.class.metrics.event(EventKind::Init, end, seconds(core.now_ns() - started_ns));
+        result?;
+        let meta = Meta { init_version: version, ..meta.unwrap_or_default() };
+        // Refused only when the journal is full or failed; `on-init` then runs again at the next wake.
+        if let Err(refused) = core.store.record_meta(&actor.address, meta, false) {
+            tracing::debug!(actor = %actor.address, %refused, "that on-init ran could not be recorded");
+        }
+        core.want_turn();
+    }
+    Ok(instance)
+}
+
+/// Runs events until the actor is to sleep or its instance is lost.
+async fn be_awake(core: &Rc<Core>, actor: &Rc<Actor>, mut awake: Awake) -> Ended {
+    loop {
+        let next = std::future::poll_fn(|cx| actor.poll_event(cx)).await;
+        let event = match next {
+            Ok(event) => event,
+            Err(Stop::Broken) => return Ended::Broken,
+            Err(Stop::Hibernate | Stop::Deadline) => return Ended::Hibernated,
+        };
+        core.until_room().await;
+        if let Some(ended) = run(core, actor, &mut awake, event).await {
+            return ended;
+        }
+    }
+}
+
+/// Runs one event; says how being awake ended if it did.
+async fn run(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, event: Event) -> Option<Ended> {
+    let Event { work, caller, chain, positions, reply, .. } = event;
+    let connection = Rc::clone(&awake.opened.connection);
+    connection.absorb(positions);
+    let started_ns = core.now_ns();
+    actor.budget.reset(core.event_cpu_ns());
+    actor.running_until_ns.set(started_ns.saturating_add(core.event_wall_ns()));
+    actor.chain.replace(chain);
+    let kind = if caller.is_some() { EventKind::Call } else { EventKind::Request };
+    let (outcome, ended) = match work {
+        Work::Request(request) => match actor.until_stopped(awake.instance.on_request(request, caller)).await {
+            Ok(Ok(response)) => (Outcome::Response(response), None),
+            Ok(Err(failure)) => (Outcome::Problem(failure_problem(actor, failure)), Some(Ended::Trapped)),
+            Err(Stop::Broken) => (Outcome::Problem(Problem::UnknownOutcome), Some(Ended::Broken)),
+            Err(Stop::Deadline | Stop::Hibernate) => (Outcome::Problem(Problem::Deadline), Some(Ended::Trapped)),
+        },
+        Work::Sql(sql) => match actor.until_stopped(operator::sql(&connection, &sql)).await {
+            Ok(outcome) => (outcome, None),
+            Err(Stop::Broken) => (Outcome::Problem(Problem::UnknownOutcome), Some(Ended::Broken)),
+            Err(Stop::Deadline | Stop::Hibernate) => (Outcome::Problem(Problem::Deadline), None),
+        },
+    };
+    if actor.stop.get() != Some(Stop::Broken) {
+        actor.stop.set(None);
+    }
+    connection.end_event();
+    let now_ns = core.now_ns();
+    actor.running_until_ns.set(0);
+    actor.active_ns.set(now_ns);
+    actor.class.metrics.event(kind, EventEnd::of(&outcome), seconds(now_ns - started_ns));
+    // What a broken actor has seen is lost and will never be durable: what is said of it need not wait.
+    let positions = if ended == Some(Ended::Broken) { Positions::default() } else { connection.positions() };
+    core.finish(&actor.class, reply, positions, outcome);
+    ended
+}
+
+/// Makes room for one more resident: the first idle actor that was not used since it was last looked at hibernates.
+async fn make_place(core: &Rc<Core>) {
+    loop {
+        let told = core.room.notified();
+        if core.residents.borrow().len() >= core.residents_max {
+            core.residents.borrow_mut().retain(|actor| actor.connection.borrow().is_some());
+        }
+        let mut looks = 2 * core.residents.borrow().len();
+        if core.residents.borrow().len() < core.residents_max {
+            return;
+        }
+        let durable = core.store.durable();
+        while looks > 0 {
+            looks -= 1;
+            let Some(actor) = core.residents.borrow_mut().pop_front() else { break };
+            let can_sleep = !actor.is_running() && actor.mailbox.borrow().is_empty() && actor.positions().seen <= durable;
+            if can_sleep && !actor.used.replace(false) {
+                actor.stop(Stop::Hibernate);
+                core.residents.borrow_mut().push_back(actor);
+                break;
+            }
+            core.residents.borrow_mut().push_back(actor);
+        }
+        told.await;
+    }
+}
+
+fn failure_problem(actor: &Actor, failure: Failure) -> Problem {
+    match failure {
+        Failure::CpuBudget if actor.budget.is_aborted() => Problem::Deadline,
+        Failure::CpuBudget => Problem::Trap("it used up its CPU time".into()),
+        Failure::NoRoom => Problem::Unavailable("the node holds as many actors as it can; try again later".into()),
+        Failure::Aborted => Problem::Unavailable("the actor's instance was lost; try again".into()),
+        failure @ (Failure::Trap(_) | Failure::Memory(_) | Failure::BadResponse(_)) => Problem::Trap(failure.to_string()),
+    }
+}
+
+fn storage_problem(actor: &Actor, error: &StorageError) -> Problem {
+    if matches!(error, StorageError::Restarting) {
+        return Problem::Unavailable("the journal is restarting after a failed write; try again".into());
+    }
+    tracing::error!(actor = %actor.address, %error, "an actor could not be woken");
+    Problem::Unavailable("the actor's storage cannot be opened; the node's log says why".into())
+}

@@ -1,0 +1,50 @@
+//! An actor's mailbox: events wait here in the order they came.
+
+use std::collections::VecDeque;
+
+use super::wake::Event;
+use crate::limits::{MAILBOX_BYTES_MAX, MAILBOX_EVENTS_MAX};
+
+/// Waiting events, bounded by number and by bytes.
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    events: VecDeque<Event>,
+    bytes: usize,
+}
+
+impl Mailbox {
+    /// Puts an event at the end, or gives it back when the mailbox is full.
+    pub(crate) fn push(&mut self, event: Event) -> Result<(), Event> {
+        let bytes = event.size_bytes();
+        let is_full = self.events.len() >= MAILBOX_EVENTS_MAX || self.bytes + bytes > MAILBOX_BYTES_MAX;
+        if is_full && !self.events.is_empty() {
+            return Err(event);
+        }
+        self.bytes += bytes;
+        self.events.push_back(event);
+        Ok(())
+    }
+
+    /// Takes the next event.
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        self.bytes -= event.size_bytes();
+        Some(event)
+    }
+
+    /// Takes out events that `gone` says will never run.
+    pub(crate) fn remove(&mut self, gone: impl Fn(&Event) -> bool) -> Vec<Event> {
+        if !self.events.iter().any(&gone) {
+            return Vec::new();
+        }
+        let (removed, kept): (Vec<_>, Vec<_>) = self.events.drain(..).partition(gone);
+        self.bytes = kept.iter().map(Event::size_bytes).sum();
+        self.events = kept.into();
+        removed
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+}
