@@ -63,3 +63,7 @@ pub const GROUP_BUFFER_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Jobs waiting for one background thread. Above it `Background::spawn` refuses and the core tries again later.
 pub const BACKGROUND_JOBS_MAX: usize = 64;
+
+/// Entries of a journal's ring, or writes queued per writing thread: every group in flight as a write and its flush, with room
+/// to spare. A write beyond it fails as busy, which the journal, with `GROUPS_IN_FLIGHT_MAX`, never meets.
+pub const RING_ENTRIES: u32 = 8;
