@@ -84,3 +84,7 @@ pub const BACKGROUND_JOBS_MAX: usize = 64;
 
 /// Clean segments kept from journals that are gone, so that the next start need not write zeros first.
 pub const JOURNAL_SPARES_MAX: usize = 4;
+
+/// Entries of a journal's ring, or writes queued per writing thread: every group in flight as a write and its flush, with room
+/// to spare. A write beyond it fails as busy, which the journal, with `GROUPS_IN_FLIGHT_MAX`, never meets.
+pub const RING_ENTRIES: u32 = 8;

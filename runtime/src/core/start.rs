@@ -11,8 +11,8 @@ use tokio::sync::{Barrier, Notify, mpsc};
 use wasmkeep_storage::clock::Clock;
 use wasmkeep_storage::disk::background::Background;
 use wasmkeep_storage::disk::os::OsFiles;
-use wasmkeep_storage::disk::{self, IoMode};
-use wasmkeep_storage::journal;
+use wasmkeep_storage::disk::probe::{Io, IoMode};
+use wasmkeep_storage::StorageError;
 use wasmkeep_storage::store::{CoreDisk, CorePart, CoreStore, NodeStorage, NodeStorageOptions, StoreOptions};
 
 use super::actor::Stop;
@@ -33,6 +33,7 @@ use crate::wasm::{Engine, EngineOptions, Program};
 /// What one core starts from.
 pub struct CoreSeed {
     part: CorePart,
+    io: Io,
     programs: Arc<Vec<(Arc<str>, Program)>>,
     residents_max: usize,
     senders: Vec<mpsc::Sender<Remote>>,
@@ -54,6 +55,7 @@ pub fn prepare(config: &Arc<NodeConfig>, data: &Arc<DataDir>, _metrics: &Arc<Met
         incarnation: data.incarnation(),
         accept_journal_loss: config.accept_journal_loss,
     };
+    let io = choose_io(config, &options.data.join("journal"))?;
     let parts = NodeStorage::recover(&OsFiles::shared(), &options)?;
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..config.cores).map(|_| mpsc::channel(REMOTE_MAX)).unzip();
     let barrier = Arc::new(Barrier::new(config.cores));
@@ -62,6 +64,7 @@ pub fn prepare(config: &Arc<NodeConfig>, data: &Arc<DataDir>, _metrics: &Arc<Met
         .zip(receivers)
         .map(|(part, remote)| CoreSeed {
             part,
+            io,
             programs: Arc::clone(&programs),
             residents_max: (residents / config.cores).max(1),
             senders: senders.clone(),
@@ -110,8 +113,8 @@ fn raise_open_files() {
 /// Why the node cannot go on.
 pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
     let CoreSetup { index, config, data, http, classes, metrics, core_metrics, clock, ready, .. } = setup;
-    let CoreSeed { part, programs, residents_max, senders, remote, barrier } = seed;
-    let store = open_store(index, &config, data.path(), &clock, part)?;
+    let CoreSeed { part, io, programs, residents_max, senders, remote, barrier } = seed;
+    let store = open_store(index, &config, data.path(), &clock, part, io)?;
     store.started().await?;
     barrier.wait().await;
     let classes_now = Arc::clone(&classes.borrow());
@@ -158,7 +161,17 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
     Ok(())
 }
 
-fn open_store(index: usize, config: &NodeConfig, data: &Path, clock: &Clock, part: CorePart) -> Result<CoreStore, Fatal> {
+fn choose_io(config: &NodeConfig, journals: &Path) -> Result<Io, Fatal> {
+    let mode = match config.io {
+        IoChoice::Auto => IoMode::Auto,
+        IoChoice::Uring => IoMode::Uring,
+        IoChoice::Threads => IoMode::Threads,
+    };
+    std::fs::create_dir_all(journals).map_err(StorageError::io("making", journals))?;
+    Ok(Io::choose(journals, mode, &Clock::System)?)
+}
+
+fn open_store(index: usize, config: &NodeConfig, data: &Path, clock: &Clock, part: CorePart, io: Io) -> Result<CoreStore, Fatal> {
     let options = StoreOptions {
         data: data.to_owned(),
         core: index,
@@ -170,17 +183,11 @@ fn open_store(index: usize, config: &NodeConfig, data: &Path, clock: &Clock, par
         accept_journal_loss: config.accept_journal_loss,
     };
     let files = OsFiles::shared();
-    let mode = match config.io {
-        IoChoice::Auto => IoMode::Auto,
-        IoChoice::Uring => IoMode::Uring,
-        IoChoice::Threads => IoMode::Threads,
-    };
     let thread = |name: &str| {
         Background::thread(&format!("wk-{name}-{index}"), Arc::clone(&files))
             .map_err(|source| Fatal::System { what: "starting a thread", source })
     };
-    let backend = disk::open_backend(mode, &data.join("journal"))
-        .map_err(|source| Fatal::System { what: "opening the journal's way to the disk", source })?;
+    let backend = io.open().map_err(|source| Fatal::System { what: "opening the journal's way to the disk", source })?;
     let disk = CoreDisk { files: Arc::clone(&files), backend, segments: thread("segments")?, checkpoints: thread("base")? };
     Ok(CoreStore::open(options, part, disk)?)
 }
@@ -235,6 +242,7 @@ pub fn check_component(path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// Why it cannot be read.
-pub fn inspect_journal(path: &Path, json: bool) -> Result<String, Fatal> {
-    Ok(journal::inspect(&*OsFiles::shared(), path, json)?)
+pub fn inspect_journal(path: &Path, _json: bool) -> Result<String, Fatal> {
+    let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
+    Err(StorageError::io("inspecting", path)(source).into())
 }

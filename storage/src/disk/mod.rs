@@ -6,7 +6,10 @@
 
 pub mod background;
 pub mod os;
+pub mod probe;
 pub mod sim;
+pub mod threads;
+pub mod uring;
 
 use std::io;
 use std::path::{Path, PathBuf};

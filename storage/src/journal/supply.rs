@@ -47,6 +47,11 @@ impl Supply {
         !self.ready.is_empty()
     }
 
+    /// Whether the first one has just become ready.
+    pub(super) fn has_one_ready(&self) -> bool {
+        self.ready.len() == 1
+    }
+
     /// Takes a segment whose records are not needed any more.
     pub(super) fn give_back(&mut self, path: PathBuf) {
         self.free.push_back(path);

@@ -65,7 +65,7 @@ pub enum Progress {
     /// No segment could be prepared. Until `retry_prepare` or `recycle_through` gives a new chance, records are taken as long as
     /// they fit what is ready, then refused as full.
     PrepareFailed(io::Error),
-    /// Records were refused as full; there is room again.
+    /// A segment is ready where there was none: `awaits_segment` is over, and what was refused as full may be taken now.
     Room,
 }
 
@@ -141,7 +141,8 @@ struct State {
     ends_unconfirmed: Vec<EpochEnd>,
     recycling: bool,
     recycle_to: Lsn,
-    refused_full: bool,
+    /// Someone waits for a segment to be ready.
+    wants_room: bool,
 }
 
 impl Journal {
@@ -183,7 +184,7 @@ impl Journal {
             ends_unconfirmed: Vec::new(),
             recycling: true,
             recycle_to: Lsn::ZERO,
-            refused_full: false,
+            wants_room: false,
         };
         state.replenish();
         Ok(Self { state: RefCell::new(state) })
@@ -282,6 +283,14 @@ impl Journal {
         self.state.borrow_mut().restart();
     }
 
+    /// Whether no segment is ready beyond the current one while one is being prepared: a caller that can wait starts nothing new
+    /// until `poll_progress` has something, rather than have it refused as full.
+    #[must_use]
+    pub fn awaits_segment(&self) -> bool {
+        let state = self.state.borrow();
+        !state.supply.has_ready() && !state.supply.is_idle()
+    }
+
     /// Whether records are taken.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -353,7 +362,7 @@ impl State {
         }
         let Some(next) = self.supply.take() else {
             self.replenish();
-            self.refused_full = true;
+            self.wants_room = true;
             return Err(Refused::Full);
         };
         let mut group = self.open.take();
@@ -571,6 +580,7 @@ impl State {
     }
 
     fn prepared(&mut self, result: io::Result<()>) {
+        self.wants_room |= self.supply.has_one_ready();
         self.note_prepared(result);
         self.replenish();
         self.begin_restart();
@@ -583,8 +593,8 @@ impl State {
                 self.progress.push_back(Progress::RestartFailed(error));
             }
             Err(error) => self.progress.push_back(Progress::PrepareFailed(error)),
-            Ok(()) if self.refused_full && self.supply.has_ready() => {
-                self.refused_full = false;
+            Ok(()) if self.wants_room && self.supply.has_ready() => {
+                self.wants_room = false;
                 self.progress.push_back(Progress::Room);
             }
             Ok(()) => {}

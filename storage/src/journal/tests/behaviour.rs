@@ -8,7 +8,7 @@ fn what_was_durable_is_found_again_in_order() {
         let journal = bed.journal(1, 0);
         for sequence in 1..=50 {
             for actor in 0..3 {
-                put(&journal, actor, sequence, 100 + usize::try_from(actor * 700).unwrap()).unwrap();
+                put_soon(&journal, actor, sequence, 100 + usize::try_from(actor * 700).unwrap()).await;
             }
             journal.cut();
         }

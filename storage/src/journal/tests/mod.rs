@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::{Journal, JournalOptions, Progress, Record, RecordKind, Recovery, recover};
 use crate::disk::background::Background;
 use crate::disk::os::OsFiles;
+use crate::disk::probe::{Io, WriteForm};
 use crate::disk::sim::SimDisk;
 use crate::disk::{Backend, Files};
 use crate::error::{Refused, StorageError};
@@ -20,7 +21,17 @@ use crate::types::{Address, Lsn};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Disk {
     Sim,
+    Threads(WriteForm),
+    Uring(WriteForm),
 }
+
+const DISKS: [Disk; 5] = [
+    Disk::Sim,
+    Disk::Threads(WriteForm::Dsync),
+    Disk::Threads(WriteForm::WriteSync),
+    Disk::Uring(WriteForm::Dsync),
+    Disk::Uring(WriteForm::WriteSync),
+];
 
 /// One disk with a data directory.
 struct Bed {
@@ -35,7 +46,7 @@ struct Bed {
 
 /// Runs a test once per kind of disk, each time in a runtime of one thread.
 fn on_every_disk(test: impl AsyncFn(Bed)) {
-    for disk in [Disk::Sim] {
+    for disk in DISKS {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(test(Bed::new(disk)));
     }
@@ -44,8 +55,11 @@ fn on_every_disk(test: impl AsyncFn(Bed)) {
 impl Bed {
     fn new(disk: Disk) -> Self {
         let sim = SimDisk::new();
-        let (files, dir, temp) = match disk {
-            Disk::Sim => (sim.files(), PathBuf::from("/data/journal"), None),
+        let (files, dir, temp) = if disk == Disk::Sim {
+            (sim.files(), PathBuf::from("/data/journal"), None)
+        } else {
+            let temp = tempfile::tempdir().unwrap();
+            (OsFiles::shared(), temp.path().join("journal"), Some(temp))
         };
         Self { disk, dir, files, sim, segment_bytes: 64 * 1024, segments_max: 6, _temp: temp }
     }
@@ -57,12 +71,15 @@ impl Bed {
     fn backend(&self) -> Box<dyn Backend> {
         match self.disk {
             Disk::Sim => self.sim.backend(),
+            Disk::Threads(form) => Io::new(false, form).open().unwrap(),
+            Disk::Uring(form) => Io::new(true, form).open().unwrap(),
         }
     }
 
     fn background(&self) -> Background {
         match self.disk {
             Disk::Sim => Background::inline(Arc::clone(&self.files)),
+            Disk::Threads(_) | Disk::Uring(_) => Background::thread("prepare", Arc::clone(&self.files)).unwrap(),
         }
     }
 
@@ -129,6 +146,20 @@ fn body(actor: u64, sequence: u64, len_bytes: usize) -> Vec<u8> {
 
 async fn progress(journal: &Journal) -> Progress {
     poll_fn(|cx| journal.poll_progress(cx)).await
+}
+
+/// As `put`, waiting for a segment that is being prepared.
+async fn put_soon(journal: &Journal, actor: u64, sequence: u64, len_bytes: usize) -> Lsn {
+    loop {
+        match put(journal, actor, sequence, len_bytes) {
+            Ok(lsn) => return lsn,
+            Err(Refused::Full) => {
+                journal.cut();
+                drop(progress(journal).await);
+            }
+            Err(refused) => panic!("{refused}"),
+        }
+    }
 }
 
 /// Cuts until a record is durable.
