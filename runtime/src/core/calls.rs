@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use wasmkeep_storage::{Address, Positions};
 
+use super::Core;
 use super::actor::Actor;
 use super::reply::{ReplyTo, Slot, Wait};
 use super::wake::{Event, Wake, Work};
-use super::Core;
 use crate::config::check_actor_name;
 use crate::event::{Outcome, Problem, Request, Response};
 use crate::wasm::{CallError, Hooks};
@@ -21,7 +21,9 @@ use crate::wasm::{CallError, Hooks};
 pub(super) fn hooks(core: &Rc<Core>, actor: &Rc<Actor>) -> Hooks {
     let (core, actor) = (Rc::downgrade(core), Rc::downgrade(actor));
     Hooks {
-        call: Box::new(move |address, request, timeout_ms| Box::pin(call(core.clone(), actor.clone(), address, request, timeout_ms))),
+        call: Box::new(move |address, request, timeout_ms| {
+            Box::pin(call(core.clone(), actor.clone(), address, request, timeout_ms))
+        }),
         ..Hooks::default()
     }
 }

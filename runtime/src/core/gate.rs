@@ -84,11 +84,6 @@ impl Gates {
         self.bytes
     }
 
-    /// Whether nothing waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty()
-    }
-
     fn take(&mut self, rest: BTreeMap<(Lsn, u64), Held>) -> Vec<Held> {
         let out: Vec<_> = std::mem::replace(&mut self.held, rest).into_values().collect();
         self.bytes -= out.iter().map(Held::size_bytes).sum::<usize>();

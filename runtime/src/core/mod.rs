@@ -29,11 +29,11 @@ use wasmkeep_storage::clock::Clock;
 use wasmkeep_storage::store::CoreStore;
 use wasmkeep_storage::{Address, Positions};
 
-pub use self::operator::Cores;
-pub use self::start::{CoreSeed, check_component, inspect_journal, prepare, run};
 use self::actor::Actor;
 use self::gate::{Gates, Held};
+pub use self::operator::Cores;
 use self::reply::{ReplyTo, Slot, Wait};
+pub use self::start::{CoreSeed, check_component, inspect_journal, prepare, run};
 use self::wake::{Event, Remote, Wake, Work};
 use crate::config::NodeConfig;
 use crate::event::{Outcome, Problem, Request};
@@ -186,7 +186,9 @@ impl Core {
     /// Sends a request to an actor of another core and waits for its outcome, which is durable there.
     async fn request_remote(&self, address: Address, request: Request, caller: Option<Address>, chain: Vec<Address>) -> Outcome {
         if self.slots.borrow().len() >= EVENTS_PER_CORE_MAX {
-            return Outcome::Problem(Problem::Unavailable("too many requests are under way to other cores; try again later".into()));
+            return Outcome::Problem(Problem::Unavailable(
+                "too many requests are under way to other cores; try again later".into(),
+            ));
         }
         let id = self.slots_given.get() + 1;
         self.slots_given.set(id);

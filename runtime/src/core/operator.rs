@@ -7,9 +7,9 @@ use tokio::sync::{mpsc, oneshot};
 use wasmkeep_storage::sql::Connection;
 use wasmkeep_storage::{Address, Positions};
 
+use super::Core;
 use super::reply::ReplyTo;
 use super::wake::{Event, Remote, Wake, Work};
-use super::Core;
 use crate::admin::{AdminError, AdminRequest, rows_to_json};
 use crate::event::{Outcome, Problem, Response};
 use crate::router;

@@ -184,6 +184,7 @@ impl Core {
         self.metrics.actors_running.set(f64::from(running));
         #[expect(clippy::cast_precision_loss, reason = "a gauge; 2^53 bytes are more than any journal")]
         self.metrics.journal_used_bytes.set(stats.journal_used_bytes as f64);
+        self.metrics.journal_bytes.absolute(stats.journal_written_bytes);
         self.metrics.checkpoint_pages.absolute(stats.pages_checkpointed);
         self.room.notify_waiters();
     }

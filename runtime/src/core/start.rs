@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Barrier, Notify, mpsc};
+use wasmkeep_storage::StorageError;
 use wasmkeep_storage::clock::Clock;
 use wasmkeep_storage::disk::background::Background;
 use wasmkeep_storage::disk::os::OsFiles;
 use wasmkeep_storage::disk::probe::{Io, IoMode};
-use wasmkeep_storage::StorageError;
 use wasmkeep_storage::store::{CoreDisk, CorePart, CoreStore, NodeStorage, NodeStorageOptions, StoreOptions};
 
 use super::actor::Stop;
@@ -88,8 +88,8 @@ fn compile(config: &NodeConfig, data: &Path) -> Result<Compiled, Fatal> {
     let cache = data.join("components");
     let mut programs = Vec::new();
     for class in &config.classes {
-        let program = Program::load(&engine, Some(&cache), &class.component)
-            .map_err(|error| component(&class.name, error.to_string()))?;
+        let program =
+            Program::load(&engine, Some(&cache), &class.component).map_err(|error| component(&class.name, error.to_string()))?;
         programs.push((Arc::clone(&class.name), program));
     }
     Ok((Arc::new(programs), engine.residents() as usize))

@@ -116,7 +116,7 @@ pub(crate) struct RecordHeader {
 }
 
 /// Length of a record's header, bytes.
-pub(crate) const RECORD_HEADER_BYTES: usize = size_of::<RecordHeader>();
+pub const RECORD_HEADER_BYTES: usize = size_of::<RecordHeader>();
 
 const _: () = {
     assert!(RECORD_HEADER_BYTES == 48);

@@ -16,7 +16,7 @@ mod segment;
 mod supply;
 mod writer;
 
-pub use format::{EpochEnd, JournalId, Record, RecordKind, SegmentHeader};
+pub use format::{EpochEnd, JournalId, RECORD_HEADER_BYTES, Record, RecordKind, SegmentHeader};
 pub use index::{Index, RecordRef};
 pub use recover::{FoundJournal, ReadRecord, Recovery, recover};
 pub use segment::retire;

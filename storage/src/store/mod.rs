@@ -33,7 +33,7 @@ use crate::clock::Clock;
 use crate::disk::Files;
 use crate::disk::background::Background;
 use crate::error::Refused;
-use crate::journal::{self, Journal, Record, RecordKind};
+use crate::journal::{self, Journal, RECORD_HEADER_BYTES, Record, RecordKind};
 use crate::sql::{Commit, CommitSink, Pages};
 use crate::types::{Address, Lsn};
 
@@ -97,6 +97,8 @@ struct Inner {
     catalogs: RefCell<HashMap<u32, Rc<catalog::Catalog>>>,
     waiters: Rc<waiters::Waiters>,
     next_database: Cell<u64>,
+    /// Bytes of records given to the journal.
+    written_bytes: Cell<u64>,
     /// Bytes of pages and undo kept in memory, over all databases.
     overlay_bytes: Cell<usize>,
     /// Between a failed group and the durable end of its epoch.
@@ -257,6 +259,7 @@ impl CoreStore {
             overlay_bytes: inner.overlay_bytes.get(),
             journal_used_bytes: inner.journal.used_bytes(),
             journal_pending_bytes: inner.journal.pending_bytes(),
+            journal_written_bytes: inner.written_bytes.get(),
             databases: inner.databases.borrow().len(),
             recovered_waiting: inner.tails.borrow().len(),
             pages_checkpointed: inner.checkpoints.pages_written(),
@@ -273,6 +276,8 @@ pub struct StoreStats {
     pub journal_used_bytes: u64,
     /// Bytes waiting in memory for the journal.
     pub journal_pending_bytes: usize,
+    /// Bytes of records given to the journal since the start.
+    pub journal_written_bytes: u64,
     /// Databases that are open or dirty.
     pub databases: usize,
     /// Recovered databases not yet drained.
@@ -303,6 +308,7 @@ impl Inner {
             body,
         })?;
         database.sequence.set(sequence);
+        self.written_bytes.set(self.written_bytes.get() + (RECORD_HEADER_BYTES + body.len()) as u64);
         Ok(lsn)
     }
 

@@ -257,6 +257,7 @@ impl CoreStore {
             catalogs: std::cell::RefCell::default(),
             waiters: Rc::<waiters::Waiters>::default(),
             next_database: Cell::new(0),
+            written_bytes: Cell::new(0),
             overlay_bytes: Cell::new(0),
             failed: Cell::new(false),
             restart_due: Cell::new(false),
