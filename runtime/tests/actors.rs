@@ -62,8 +62,8 @@ fn notes_are_searched_and_a_failed_import_keeps_nothing() {
 #[test]
 fn a_wasi_http_component_is_served_as_it_is_and_stays_resident() {
     let node = TestNode::start(1);
-    assert_eq!(node.get("/hello/world").1.trim_end(), "hello, /world (request 1 of this instance)");
-    assert_eq!(node.get("/hello/world").1.trim_end(), "hello, /world (request 2 of this instance)");
+    assert_eq!(node.get("/hello/world").1.trim_end(), "hello, / (request 1 of this instance)");
+    assert_eq!(node.get("/hello/world").1.trim_end(), "hello, / (request 2 of this instance)");
     assert_eq!(node.post("/hello/world", "echo me").0, 200);
 }
 

@@ -84,14 +84,14 @@ impl Actor {
     }
 
     /// Puts an event into the mailbox, or gives it back when that is full.
-    pub(super) fn push(&self, event: Event) -> Result<(), Event> {
+    pub(super) fn push(&self, event: Box<Event>) -> Result<(), Box<Event>> {
         self.mailbox.borrow_mut().push(event)?;
         self.used.set(true);
         self.wake();
         Ok(())
     }
 
-    pub(super) fn remove_events(&self, gone: impl Fn(&Event) -> bool) -> Vec<Event> {
+    pub(super) fn remove_events(&self, gone: impl Fn(&Event) -> bool) -> Vec<Box<Event>> {
         self.mailbox.borrow_mut().remove(gone)
     }
 
@@ -143,7 +143,7 @@ impl Actor {
     }
 
     /// The next event, or why there is to be none.
-    fn poll_event(&self, cx: &Context<'_>) -> Poll<Result<Event, Stop>> {
+    fn poll_event(&self, cx: &Context<'_>) -> Poll<Result<Box<Event>, Stop>> {
         match self.stop.get() {
             // An event that came meanwhile is worth more than sleep.
             Some(Stop::Broken) => return Poll::Ready(Err(Stop::Broken)),
@@ -298,8 +298,8 @@ async fn be_awake(core: &Rc<Core>, actor: &Rc<Actor>, mut awake: Awake) -> Ended
 }
 
 /// Runs one event; says how being awake ended if it did.
-async fn run(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, event: Event) -> Option<Ended> {
-    let Event { work, caller, chain, positions, reply, .. } = event;
+async fn run(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, event: Box<Event>) -> Option<Ended> {
+    let Event { work, caller, chain, positions, reply, .. } = *event;
     let connection = Rc::clone(&awake.opened.connection);
     connection.absorb(positions);
     let started_ns = core.now_ns();

@@ -69,7 +69,7 @@ async fn call_here(
 ) -> Outcome {
     let slot: Rc<Slot<(Outcome, Positions)>> = Slot::new();
     let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    core.submit(Wake::Event(Event {
+    core.submit(Wake::Event(Box::new(Event {
         address,
         work: Work::Request(request),
         caller: Some(actor.address.clone()),
@@ -77,7 +77,7 @@ async fn call_here(
         positions: actor.positions(),
         deadline_ns: core.now_ns().saturating_add(timeout_ns),
         reply: ReplyTo::Caller(Rc::clone(&slot)),
-    }));
+    })));
     let (outcome, seen) = Wait(slot).await;
     actor.absorb(seen);
     outcome

@@ -8,13 +8,13 @@ use crate::limits::{MAILBOX_BYTES_MAX, MAILBOX_EVENTS_MAX};
 /// Waiting events, bounded by number and by bytes.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    events: VecDeque<Event>,
+    events: VecDeque<Box<Event>>,
     bytes: usize,
 }
 
 impl Mailbox {
     /// Puts an event at the end, or gives it back when the mailbox is full.
-    pub(crate) fn push(&mut self, event: Event) -> Result<(), Event> {
+    pub(crate) fn push(&mut self, event: Box<Event>) -> Result<(), Box<Event>> {
         let bytes = event.size_bytes();
         let is_full = self.events.len() >= MAILBOX_EVENTS_MAX || self.bytes + bytes > MAILBOX_BYTES_MAX;
         if is_full && !self.events.is_empty() {
@@ -26,19 +26,19 @@ impl Mailbox {
     }
 
     /// Takes the next event.
-    pub(crate) fn pop(&mut self) -> Option<Event> {
+    pub(crate) fn pop(&mut self) -> Option<Box<Event>> {
         let event = self.events.pop_front()?;
         self.bytes -= event.size_bytes();
         Some(event)
     }
 
     /// Takes out events that `gone` says will never run.
-    pub(crate) fn remove(&mut self, gone: impl Fn(&Event) -> bool) -> Vec<Event> {
-        if !self.events.iter().any(&gone) {
+    pub(crate) fn remove(&mut self, gone: impl Fn(&Event) -> bool) -> Vec<Box<Event>> {
+        if !self.events.iter().any(|event| gone(event)) {
             return Vec::new();
         }
-        let (removed, kept): (Vec<_>, Vec<_>) = self.events.drain(..).partition(gone);
-        self.bytes = kept.iter().map(Event::size_bytes).sum();
+        let (removed, kept): (Vec<_>, Vec<_>) = self.events.drain(..).partition(|event| gone(event));
+        self.bytes = kept.iter().map(|event| event.size_bytes()).sum();
         self.events = kept.into();
         removed
     }

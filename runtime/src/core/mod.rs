@@ -218,7 +218,7 @@ impl CoreHandle {
             return core.request_remote(address, request, None, Vec::new()).await;
         }
         let slot = Slot::new();
-        core.submit(Wake::Event(Event {
+        core.submit(Wake::Event(Box::new(Event {
             address,
             work: Work::Request(request),
             caller: None,
@@ -226,7 +226,7 @@ impl CoreHandle {
             positions: Positions::default(),
             deadline_ns: core.now_ns().saturating_add(core.event_wall_ns()),
             reply: ReplyTo::Connection(Rc::clone(&slot)),
-        }));
+        })));
         Wait(slot).await
     }
 }

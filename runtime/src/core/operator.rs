@@ -107,7 +107,7 @@ pub(super) fn answer(core: &Rc<Core>, question: Question) {
         Question::Sql { address, sql, answer, unknown } => match core.store.meta(&address) {
             Ok(Some(_)) => {
                 drop(unknown);
-                core.submit(Wake::Event(Event {
+                core.submit(Wake::Event(Box::new(Event {
                     address,
                     work: Work::Sql(sql),
                     caller: None,
@@ -115,7 +115,7 @@ pub(super) fn answer(core: &Rc<Core>, question: Question) {
                     positions: Positions::default(),
                     deadline_ns: core.now_ns().saturating_add(core.event_wall_ns()),
                     reply: ReplyTo::Operator(answer),
-                }));
+                })));
             }
             Ok(None) => drop(unknown.send(())),
             Err(error) => {

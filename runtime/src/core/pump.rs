@@ -88,7 +88,7 @@ impl Core {
     }
 
     /// Puts an event into its actor's mailbox, and wakes the actor if it sleeps.
-    fn take_event(self: &Rc<Self>, event: Event) {
+    fn take_event(self: &Rc<Self>, event: Box<Event>) {
         let Some(class) = self.classes.get(&event.address.class) else {
             let problem = Problem::UnknownClass(event.address.class.to_string());
             return self.deliver(event.reply, Outcome::Problem(problem));
@@ -192,7 +192,7 @@ impl Core {
 
 fn from_remote(remote: Remote) -> Wake {
     match remote {
-        Remote::Request { from, slot, address, request, caller, chain, deadline_ns } => Wake::Event(Event {
+        Remote::Request { from, slot, address, request, caller, chain, deadline_ns } => Wake::Event(Box::new(Event {
             address,
             work: Work::Request(request),
             caller,
@@ -201,7 +201,7 @@ fn from_remote(remote: Remote) -> Wake {
             positions: wasmkeep_storage::Positions::default(),
             deadline_ns,
             reply: ReplyTo::Core { core: from, slot },
-        }),
+        })),
         Remote::Reply { slot, outcome } => Wake::Reply { slot, outcome },
         Remote::Question(question) => Wake::Question(question),
     }

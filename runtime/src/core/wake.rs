@@ -13,7 +13,7 @@ use crate::event::{Outcome, Request};
 /// What the pump takes, one at a time.
 pub(crate) enum Wake {
     /// An event for an actor of this core.
-    Event(Event),
+    Event(Box<Event>),
     /// The answer to a request that this core had sent to another one.
     Reply {
         /// The number this core gave the request.

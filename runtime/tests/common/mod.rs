@@ -12,25 +12,25 @@ use wasmkeep::config::{ClassConfig, NodeConfig};
 use wasmkeep::node::{Node, NodeHandle};
 
 /// The file of a built guest: from `WASMKEEP_GUESTS`, where `cargo xtask test` puts it.
-pub fn guest(name: &str) -> PathBuf {
+pub(crate) fn guest(name: &str) -> PathBuf {
     let dir = std::env::var_os("WASMKEEP_GUESTS").expect("WASMKEEP_GUESTS names the built guests: run `cargo xtask test`");
     Path::new(&dir).join(format!("{name}.wasm"))
 }
 
 /// A node in this process, with data of its own.
-pub struct TestNode {
-    pub data: TempDir,
-    pub config: NodeConfig,
+pub(crate) struct TestNode {
+    pub(crate) data: TempDir,
+    pub(crate) config: NodeConfig,
     handle: Option<NodeHandle>,
 }
 
 impl TestNode {
     /// Serves the test guest as class `test`, and the examples.
-    pub fn start(cores: usize) -> Self {
+    pub(crate) fn start(cores: usize) -> Self {
         Self::start_with(cores, |_| {})
     }
 
-    pub fn start_with(cores: usize, change: impl FnOnce(&mut NodeConfig)) -> Self {
+    pub(crate) fn start_with(cores: usize, change: impl FnOnce(&mut NodeConfig)) -> Self {
         let data = tempfile::tempdir().expect("a directory");
         let class = |name, file| ClassConfig::new(name, guest(file));
         let classes =
@@ -43,7 +43,7 @@ impl TestNode {
     }
 
     /// Stops the node as an operator would and waits for its end.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(handle) = self.handle.take() {
             handle.shutdown();
             handle.wait().expect("stops cleanly");
@@ -51,28 +51,28 @@ impl TestNode {
     }
 
     /// Starts it on the same data.
-    pub fn again(&mut self) {
+    pub(crate) fn again(&mut self) {
         self.stop();
         self.handle = Some(Node::start(self.config.clone()).expect("starts"));
     }
 
-    pub fn http(&self) -> SocketAddr {
+    pub(crate) fn http(&self) -> SocketAddr {
         self.handle.as_ref().expect("runs").http_addr()
     }
 
-    pub fn admin(&self) -> SocketAddr {
+    pub(crate) fn admin(&self) -> SocketAddr {
         self.handle.as_ref().expect("runs").admin_addr()
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(self.http())
     }
 
-    pub fn post(&self, path: &str, body: &str) -> (u16, String) {
+    pub(crate) fn post(&self, path: &str, body: &str) -> (u16, String) {
         self.client().send("POST", path, body)
     }
 
-    pub fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
         self.client().send("GET", path, "")
     }
 }
@@ -87,39 +87,39 @@ impl Drop for TestNode {
 }
 
 /// One connection that is kept.
-pub struct Client {
+pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         Self::try_connect(address).expect("connects")
     }
 
-    pub fn try_connect(address: SocketAddr) -> std::io::Result<Self> {
+    pub(crate) fn try_connect(address: SocketAddr) -> std::io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    pub fn send(&mut self, method: &str, path: &str, body: &str) -> (u16, String) {
+    pub(crate) fn send(&mut self, method: &str, path: &str, body: &str) -> (u16, String) {
         self.try_send(method, path, body).expect("an answer")
     }
 
-    pub fn try_send(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
+    pub(crate) fn try_send(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
         self.start(method, path, body)?;
         self.answer()
     }
 
     /// Sends a request without waiting for its answer.
-    pub fn start(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<()> {
+    pub(crate) fn start(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<()> {
         let length = body.len();
         let text = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}");
         self.stream.get_mut().write_all(text.as_bytes())
     }
 
-    pub fn answer(&mut self) -> std::io::Result<(u16, String)> {
+    pub(crate) fn answer(&mut self) -> std::io::Result<(u16, String)> {
         let bad = || std::io::Error::from(std::io::ErrorKind::InvalidData);
         let (mut status, mut length) = (0, 0);
         loop {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// One open file of a `Files`. Closed when the last clone is dropped.
+#[expect(clippy::len_without_is_empty, reason = "a file's length is a question to the system, not a collection's")]
 pub trait File: Send + Sync {
     /// Fills `buf` from `offset`; returns the bytes read, fewer only at the end of the file.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
@@ -25,7 +26,6 @@ pub trait File: Send + Sync {
     /// Cuts or extends (with zeros) the file.
     fn set_len(&self, len_bytes: u64) -> io::Result<()>;
     /// The file's length, bytes.
-    #[expect(clippy::len_without_is_empty, reason = "a file's length is a question to the system, not a collection's")]
     fn len(&self) -> io::Result<u64>;
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;

@@ -194,7 +194,8 @@ fn slice(uring: bool, form: WriteForm, file: &Arc<dyn File>, clock: &Clock) -> i
     let (mut submitted, mut done) = (0, Vec::new());
     while clock.monotonic_ns() < end {
         for buffer in free.drain(..) {
-            ring.submit(file, offset(submitted), buffer, submitted).map_err(|refused| refused.result.unwrap_err())?;
+            ring.submit(file, offset(submitted), buffer, submitted)
+                .map_err(|refused| refused.result.err().unwrap_or_else(|| io::ErrorKind::Other.into()))?;
             submitted += 1;
         }
         ring.wait()?;

@@ -13,7 +13,7 @@ use rusqlite::ffi;
 use super::budget::EventBudget;
 use super::coroutine::{self, Progress};
 use super::guard::{self, Guard};
-use super::memory::Account;
+use super::memory::{self, Account};
 use super::pages::{CommitSink, Pages};
 use super::statement::{Cache, Statement, check_result};
 use super::vfs::{self, Handover, Shared};
@@ -173,6 +173,7 @@ impl Connection {
     /// # Errors
     /// As `exec`.
     pub fn exec_now(&self, sql: &str, params: &[Value], durable: bool) -> Result<u64, SqlError> {
+        let _account = memory::enter(&self.account);
         if durable {
             self.shared.durable.set(true);
         }
@@ -208,6 +209,7 @@ impl Connection {
     /// # Errors
     /// As `query`.
     pub fn query_now(&self, sql: &str, params: &[Value]) -> Result<Rows, SqlError> {
+        let _account = memory::enter(&self.account);
         let Some((text, statement)) = self.statement(sql)? else { return Err(misuse("there is no statement in the text")) };
         if !guard::first_word(&sql[statement.taken_bytes..]).is_empty() {
             return Err(misuse("a query is one statement"));
@@ -346,6 +348,9 @@ impl Connection {
             }
             None => {}
         }
+        if let Some(reason) = self.guard.take_reason() {
+            return SqlError::NotAllowed(reason);
+        }
         match code & 0xff {
             ffi::SQLITE_INTERRUPT => SqlError::Deadline,
             ffi::SQLITE_NOMEM => {
@@ -353,7 +358,7 @@ impl Connection {
             }
             ffi::SQLITE_TOOBIG => SqlError::TooLarge(format!("a value or row is over {ROW_BYTES_MAX} bytes")),
             ffi::SQLITE_FULL => SqlError::Full,
-            ffi::SQLITE_AUTH => SqlError::NotAllowed(self.guard.take_reason().unwrap_or_else(|| self.message())),
+            ffi::SQLITE_AUTH => SqlError::NotAllowed(self.message()),
             _ => SqlError::Sql { code, message: self.message() },
         }
     }

@@ -252,7 +252,8 @@ mod tests {
         let mut new = *old;
         for _ in 0..rng.usize(0..20) {
             let start = rng.usize(0..PAGE_BYTES);
-            let len = rng.usize(1..=(PAGE_BYTES - start).min(if rng.bool() { 9 } else { 600 }));
+            let most = if rng.bool() { 9 } else { 600 };
+            let len = rng.usize(1..=(PAGE_BYTES - start).min(most));
             new[start..start + len].iter_mut().for_each(|b| *b = rng.u8(..));
         }
         new

@@ -1,1 +1,337 @@
+//! The SQL layer over a sink that keeps every record: what is captured, replayed, refused, bounded.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::{Commit, CommitSink, Connection, ConnectionOptions, EventBudget, Pages};
+use crate::clock::Clock;
+use crate::error::{Refused, SqlError};
+use crate::limits::VALUE_BYTES_MAX;
+use crate::types::{Lsn, Value};
+
+struct Kept {
+    lsn: Lsn,
+    size_pages: u32,
+    body: Vec<u8>,
+    durable: bool,
+}
+
+#[derive(Default)]
+struct Recorder {
+    records: RefCell<Vec<Kept>>,
+    refuse: Cell<Option<Refused>>,
+}
+
+impl CommitSink for Recorder {
+    fn append(&self, commit: &Commit<'_>) -> Result<Lsn, Refused> {
+        if let Some(refused) = self.refuse.get() {
+            return Err(refused);
+        }
+        let mut records = self.records.borrow_mut();
+        let lsn = Lsn(records.len() as u64 + 1);
+        records.push(Kept { lsn, size_pages: commit.size_pages, body: commit.body.to_vec(), durable: commit.durable });
+        Ok(lsn)
+    }
+}
+
+struct Fixture {
+    recorder: Rc<Recorder>,
+    pages: Rc<RefCell<Pages>>,
+    connection: Connection,
+}
+
+fn open(recorder: &Rc<Recorder>, pages: Pages, database_bytes_max: u64) -> Fixture {
+    let pages = Rc::new(RefCell::new(pages));
+    let budget = Rc::new(EventBudget::new(Clock::System, u64::MAX));
+    let options = ConnectionOptions { database_bytes_max, guest: true };
+    let sink: Rc<dyn CommitSink> = Rc::clone(recorder) as Rc<dyn CommitSink>;
+    let connection = Connection::open(Rc::clone(&pages), sink, budget, &options).expect("opens");
+    Fixture { recorder: Rc::clone(recorder), pages, connection }
+}
+
+fn fixture() -> Fixture {
+    open(&Rc::default(), Pages::new(None, 0), 1 << 30)
+}
+
+impl Fixture {
+    fn exec(&self, sql: &str) -> Result<u64, SqlError> {
+        self.connection.exec_now(sql, &[], false)
+    }
+
+    fn rows(&self, sql: &str) -> Vec<Value> {
+        self.connection.query_now(sql, &[]).expect("runs").values
+    }
+
+    /// A new database made of the records up to `through`.
+    fn replayed(&self, through: Lsn) -> Self {
+        let mut pages = Pages::new(None, 0);
+        for record in self.recorder.records.borrow().iter().filter(|record| record.lsn <= through) {
+            pages.replay(record.lsn, record.size_pages, &record.body).expect("applies");
+        }
+        open(&Rc::default(), pages, 1 << 30)
+    }
+
+    fn newest(&self) -> Lsn {
+        Lsn(self.recorder.records.borrow().len() as u64)
+    }
+
+    /// Every table's content and what SQLite thinks of the file.
+    fn dump(&self) -> Vec<Value> {
+        let mut all = self.rows("PRAGMA integrity_check");
+        let tables = self.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name");
+        for table in tables {
+            let Value::Text(table) = table else { continue };
+            all.push(Value::Text(table.clone()));
+            all.extend(self.rows(&format!("SELECT * FROM \"{table}\" ORDER BY 1")));
+        }
+        all
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.into())
+}
+
+#[test]
+fn what_is_committed_is_replayed() {
+    let fixture = fixture();
+    fixture.exec("CREATE TABLE t (k INTEGER PRIMARY KEY, v TEXT); CREATE INDEX i ON t (v)").expect("runs");
+    for n in 0..200 {
+        fixture.exec(&format!("INSERT INTO t VALUES ({n}, 'value {n}')")).expect("runs");
+    }
+    let replayed = fixture.replayed(fixture.newest());
+    assert_eq!(replayed.dump(), fixture.dump());
+    assert_eq!(replayed.rows("PRAGMA integrity_check"), [text("ok")]);
+}
+
+#[test]
+fn statements_that_leave_the_database_are_refused_by_name() {
+    let fixture = fixture();
+    for (sql, word) in [
+        ("ATTACH 'x' AS x", "ATTACH"),
+        ("DETACH main", "DETACH"),
+        ("VACUUM", "VACUUM"),
+        (" /* */ -- \n vacuum INTO 'x'", "VACUUM"),
+        ("SELECT load_extension('x')", "load_extension"),
+        ("PRAGMA journal_mode=WAL", "journal_mode"),
+        ("PRAGMA max_page_count=10", "max_page_count"),
+        ("PRAGMA temp_store=FILE", "temp_store"),
+        ("PRAGMA page_size=512", "page_size"),
+        ("CREATE VIRTUAL TABLE x USING dbstat", "dbstat"),
+    ] {
+        match fixture.exec(sql) {
+            Err(SqlError::NotAllowed(reason)) => assert!(reason.contains(word), "{sql}: {reason}"),
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+    fixture.exec("CREATE VIRTUAL TABLE f USING fts5(a); INSERT INTO f VALUES ('one two')").expect("FTS5 works");
+    assert_eq!(fixture.rows("SELECT count(*) FROM f WHERE f MATCH 'two'"), [Value::Integer(1)]);
+    assert_eq!(fixture.rows("PRAGMA user_version"), [Value::Integer(0)]);
+}
+
+#[test]
+fn values_come_back_exactly_as_they_went() {
+    let fixture = fixture();
+    fixture.exec("CREATE TABLE t (v)").expect("runs");
+    for value in [
+        Value::Integer(i64::MIN),
+        Value::Integer(i64::MAX),
+        Value::Integer((1 << 53) + 1),
+        text("a\0b"),
+        text(""),
+        Value::Blob(Vec::new()),
+        Value::Blob(vec![0, 255]),
+        Value::Real(1.5),
+        Value::Null,
+    ] {
+        fixture.exec("DELETE FROM t").expect("runs");
+        fixture.connection.exec_now("INSERT INTO t VALUES (?)", std::slice::from_ref(&value), false).expect("runs");
+        assert_eq!(fixture.rows("SELECT v FROM t"), [value]);
+    }
+    fixture.connection.exec_now("UPDATE t SET v = ?", &[Value::Real(f64::NAN)], false).expect("runs");
+    assert_eq!(fixture.rows("SELECT v FROM t"), [Value::Null], "SQLite has no NaN");
+}
+
+#[test]
+fn a_value_at_its_limit_fits_and_one_byte_more_does_not() {
+    let fixture = fixture();
+    fixture.exec("CREATE TABLE t (v)").expect("runs");
+    let insert = |bytes| fixture.connection.exec_now("INSERT INTO t VALUES (?)", &[Value::Blob(vec![1; bytes])], false);
+    assert_eq!(insert(VALUE_BYTES_MAX - 1), Ok(1));
+    assert_eq!(insert(VALUE_BYTES_MAX), Ok(1));
+    assert!(matches!(insert(VALUE_BYTES_MAX + 1), Err(SqlError::TooLarge(_))));
+    assert_eq!(fixture.rows("SELECT count(*) FROM t"), [Value::Integer(2)]);
+}
+
+#[test]
+fn parameters_are_counted_and_go_with_one_statement() {
+    let fixture = fixture();
+    assert!(fixture.connection.query_now("SELECT ?", &[]).is_err());
+    assert!(fixture.connection.exec_now("SELECT ?; SELECT 1", &[Value::Null], false).is_err());
+    assert!(fixture.connection.query_now("SELECT 1; SELECT 2", &[]).is_err());
+    assert!(fixture.connection.query_now(" -- nothing", &[]).is_err());
+}
+
+#[test]
+fn an_open_transaction_is_rolled_back_at_the_end_of_its_event() {
+    let fixture = fixture();
+    fixture.exec("CREATE TABLE t (v)").expect("runs");
+    fixture.exec("BEGIN; INSERT INTO t VALUES (1)").expect("runs");
+    fixture.connection.end_event();
+    assert_eq!(fixture.rows("SELECT count(*) FROM t"), [Value::Integer(0)]);
+}
+
+#[test]
+fn a_transaction_is_durable_if_any_statement_or_its_commit_was() {
+    let fixture = fixture();
+    fixture.exec("CREATE TABLE t (k PRIMARY KEY)").expect("runs");
+    let durable = |fixture: &Fixture| fixture.recorder.records.borrow().last().expect("a record").durable;
+    assert!(!durable(&fixture));
+    fixture.exec("BEGIN; INSERT INTO t VALUES (1)").expect("runs");
+    fixture.connection.exec_now("COMMIT", &[], true).expect("commits");
+    assert!(durable(&fixture));
+    assert_eq!(fixture.connection.positions().gate, fixture.newest());
+    fixture.exec("INSERT INTO t VALUES (2)").expect("runs");
+    assert!(!durable(&fixture), "the class ends with its transaction");
+    assert_eq!(fixture.connection.positions().gate.next(), fixture.connection.positions().seen);
+    fixture.connection.exec_now("INSERT OR IGNORE INTO t VALUES (2)", &[], true).expect("runs");
+    assert_eq!(fixture.connection.positions().gate, fixture.newest(), "an ignored insert waits for the row it met");
+}
+
+#[test]
+fn a_refused_commit_rolls_back_cleanly_and_says_why() {
+    let fixture = fixture();
+    fixture.exec("CREATE TABLE t (v); INSERT INTO t VALUES (1)").expect("runs");
+    for (refused, error) in [(Refused::Full, SqlError::Full), (Refused::Failed, SqlError::Unavailable)] {
+        fixture.recorder.refuse.set(Some(refused));
+        assert_eq!(fixture.exec("INSERT INTO t SELECT randomblob(5000) FROM t"), Err(error));
+        fixture.recorder.refuse.set(None);
+        fixture.connection.end_event();
+        fixture.exec("UPDATE t SET v = v + 1").expect("runs");
+    }
+    assert_eq!(fixture.rows("SELECT v FROM t"), [Value::Integer(3)]);
+    assert_eq!(fixture.replayed(fixture.newest()).dump(), fixture.dump());
+}
+
+#[test]
+fn a_transaction_that_an_interrupt_took_away_is_not_taken_for_open() {
+    let fixture = fixture();
+    fixture.exec("CREATE TABLE t (v); BEGIN; INSERT INTO t VALUES (1)").expect("runs");
+    fixture.connection.budget().reset(1);
+    let endless = "INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
+    assert_eq!(fixture.exec(endless), Err(SqlError::Deadline));
+    fixture.connection.budget().reset(u64::MAX);
+    if fixture.exec("INSERT INTO t VALUES (2)").is_err() {
+        fixture.exec("ROLLBACK").expect("is accepted");
+    }
+    fixture.connection.end_event();
+    assert_eq!(fixture.rows("SELECT count(*) FROM t"), [Value::Integer(0)]);
+}
+
+#[test]
+fn memory_and_size_are_bounded_and_the_connection_goes_on() {
+    let fixture = open(&Rc::default(), Pages::new(None, 0), 1 << 20);
+    fixture.exec("CREATE TABLE t (v)").expect("runs");
+    let hungry = "SELECT count(*) FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 400)
+        SELECT randomblob(1000000) AS b FROM n ORDER BY b)";
+    assert!(matches!(fixture.connection.query_now(hungry, &[]), Err(SqlError::TooLarge(_))));
+    assert_eq!(fixture.exec("INSERT INTO t VALUES (zeroblob(2000000))"), Err(SqlError::Full));
+    fixture.exec("INSERT INTO t VALUES (1)").expect("runs");
+    assert_eq!(fixture.rows("SELECT v FROM t"), [Value::Integer(1)]);
+}
+
+const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_endless_query_lets_others_run_and_ends_with_its_budget() {
+    let fixture = fixture();
+    fixture.connection.budget().reset(50_000_000);
+    let turns = Cell::new(0_u32);
+    let neighbour = async {
+        loop {
+            turns.set(turns.get() + 1);
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        result = fixture.connection.query(ENDLESS, &[]) => assert_eq!(result, Err(SqlError::Deadline)),
+        () = neighbour => {}
+    }
+    assert!(turns.get() >= 10, "50 ms are 25 slices, the neighbour had {} turns", turns.get());
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_query_that_is_dropped_while_suspended_ends_and_leaves_a_sound_connection() {
+    let fixture = fixture();
+    fixture.exec("CREATE TABLE t (v)").expect("runs");
+    for _ in 0..20 {
+        let insert = format!("INSERT INTO t {}", ENDLESS.replace("count(*)", "i"));
+        let mut future = Box::pin(fixture.connection.exec(&insert, &[], false));
+        let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
+        assert!(polled, "it is suspended after its first slice");
+        drop(future);
+        fixture.connection.end_event();
+        assert_eq!(fixture.rows("SELECT count(*) FROM t"), [Value::Integer(0)]);
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    match number("WASMKEEP_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("WASMKEEP_SEEDS").unwrap_or(60),
+    }
+}
+
+fn random_statement(random: &mut fastrand::Rng) -> String {
+    let key = random.u32(0..300);
+    let bytes = if random.u8(0..20) == 0 { random.u32(0..60_000) } else { random.u32(0..300) };
+    match random.u8(0..16) {
+        0..=4 => format!("INSERT OR REPLACE INTO t VALUES ({key}, zeroblob({bytes}))"),
+        5 => format!("INSERT INTO a (v) VALUES (hex(zeroblob({})))", bytes / 4),
+        6 => format!("INSERT OR REPLACE INTO w VALUES ('key {key}', {bytes})"),
+        7 => format!("INSERT INTO f (rowid, body) VALUES ({}, 'word{key} and word{bytes}')", random.u32(1000..u32::MAX)),
+        8 => format!("DELETE FROM f WHERE rowid IN (SELECT rowid FROM f LIMIT {})", key % 5),
+        9 => format!("DELETE FROM t WHERE k BETWEEN {key} AND {}", key + random.u32(0..100)),
+        10 => format!("UPDATE t SET v = zeroblob({}) WHERE k % 7 = {}", bytes / 3, key % 7),
+        11 => "SAVEPOINT s".into(),
+        12 => ["ROLLBACK TO s", "RELEASE s", "ROLLBACK", "COMMIT"][random.usize(0..4)].into(),
+        13 => "BEGIN".into(),
+        14 => format!("CREATE TABLE IF NOT EXISTS x{} (a, b UNIQUE); INSERT OR IGNORE INTO x{0} VALUES ({key}, {bytes})", key % 4),
+        _ => format!("DROP TABLE IF EXISTS x{}; CREATE INDEX IF NOT EXISTS i{} ON t (v)", key % 4, key % 2),
+    }
+}
+
+/// Random SQL, refused commits and interrupted statements among it: the records replay to what the connection sees, a shorter
+/// prefix of them to what a revert gives, and from a checkpoint on to the same.
+#[test]
+fn records_replay_to_what_the_connection_saw_whatever_sql_ran() {
+    for seed in seeds() {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let fixture = fixture();
+        let schema = "CREATE TABLE t (k INTEGER PRIMARY KEY, v BLOB); CREATE TABLE a (id INTEGER PRIMARY KEY AUTOINCREMENT, v);
+            CREATE TABLE w (k TEXT PRIMARY KEY, v) WITHOUT ROWID; CREATE VIRTUAL TABLE f USING fts5(body)";
+        fixture.exec(schema).expect("runs");
+        for _ in 0..random.usize(20..80) {
+            fixture.recorder.refuse.set((random.u8(0..12) == 0).then_some(Refused::Full));
+            fixture.connection.budget().reset(if random.u8(0..15) == 0 { 1 } else { u64::MAX });
+            // Many fail, as they may: no savepoint, no transaction, a refusal.
+            let _may_fail = fixture.exec(&random_statement(random));
+        }
+        fixture.recorder.refuse.set(None);
+        fixture.connection.budget().reset(u64::MAX);
+        fixture.connection.end_event();
+        let newest = fixture.newest();
+        let seen = fixture.dump();
+        assert_eq!(seen[0], text("ok"), "seed {seed}");
+        assert_eq!(fixture.replayed(newest).dump(), seen, "seed {seed}: replay");
+        let back_to = Lsn(random.u64(0..=newest.0));
+        let Fixture { recorder, pages, connection } = fixture;
+        drop(connection);
+        pages.borrow_mut().revert(back_to);
+        let pages = Rc::into_inner(pages).expect("nobody else has it").into_inner();
+        let reverted = open(&recorder, pages, 1 << 30);
+        assert_eq!(reverted.dump(), reverted.replayed(back_to).dump(), "seed {seed}: reverted to {back_to} of {newest}");
+    }
+}

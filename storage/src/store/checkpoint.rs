@@ -46,6 +46,9 @@ impl Checkpoints {
     }
 }
 
+/// What a fold writes into one partition's catalog: facts and stamps.
+type Facts = (Vec<(Address, Meta)>, Vec<(Address, u64)>);
+
 /// What one background job writes of one database.
 struct BaseWrite {
     path: PathBuf,
@@ -199,7 +202,7 @@ impl CoreStore {
             if metas.is_empty() && stamps.is_empty() {
                 return Ok(());
             }
-            let mut partitions: BTreeMap<u32, (Vec<(Address, Meta)>, Vec<(Address, u64)>)> = BTreeMap::new();
+            let mut partitions: BTreeMap<u32, Facts> = BTreeMap::new();
             for (address, _, meta) in &metas {
                 partitions.entry(place::partition_of_database(address)).or_default().0.push((address.clone(), *meta));
             }
