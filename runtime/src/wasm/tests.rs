@@ -3,12 +3,15 @@
 use super::sql::{Connection, EventBudget};
 use super::*;
 use crate::event::{Request, Response};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use wasmkeep_storage::Address;
 use wasmkeep_storage::clock::Clock;
+use wasmkeep_storage::sql::{Commit, CommitSink, ConnectionOptions, Pages};
+use wasmkeep_storage::{Lsn, Refused};
 
 const MEMORY_BYTES_MAX: usize = 16 * 1024 * 1024;
 const CPU_NS: u64 = 5_000_000_000;
@@ -25,12 +28,28 @@ fn program(engine: &Engine, wat: &str) -> Program {
     Program::from_bytes(engine, None, &component(wat)).unwrap()
 }
 
+/// Commits that nobody keeps.
+struct Nowhere(Cell<u64>);
+
+impl CommitSink for Nowhere {
+    fn append(&self, _commit: &Commit<'_>) -> Result<Lsn, Refused> {
+        self.0.set(self.0.get() + 1);
+        Ok(Lsn(self.0.get()))
+    }
+}
+
+fn connection(budget: Rc<EventBudget>) -> Connection {
+    let pages = Rc::new(RefCell::new(Pages::new(None, 0)));
+    let options = ConnectionOptions { database_bytes_max: 1 << 20, guest: true };
+    Connection::open(pages, Rc::new(Nowhere(Cell::new(0))), budget, &options).unwrap()
+}
+
 fn host(cpu_ns: u64) -> ActorHost {
     let budget = Rc::new(EventBudget::new(Clock::System, cpu_ns));
     ActorHost {
         address: Address::new("test", "actor"),
         env: Arc::new(BTreeMap::new()),
-        connection: Rc::new(Connection::new(Rc::clone(&budget))),
+        connection: Rc::new(connection(Rc::clone(&budget))),
         budget,
         hooks: Hooks::default(),
         memory_bytes_max: MEMORY_BYTES_MAX,
