@@ -10,6 +10,7 @@
 mod format;
 mod group;
 mod index;
+mod inspect;
 mod recover;
 mod scan;
 mod segment;
@@ -17,6 +18,7 @@ mod supply;
 mod writer;
 
 pub use format::{EpochEnd, JournalId, Record, RecordKind, SegmentHeader};
+pub use inspect::{InspectedGroup, InspectedRecord, Inspection, inspect};
 pub use index::{Index, RecordRef};
 pub use recover::{FoundJournal, ReadRecord, Recovery, recover};
 pub use segment::retire;
