@@ -52,7 +52,7 @@ fn after_a_clean_stop_base_files_are_plain_databases_and_no_journal_is_left() {
 fn notes_are_searched_and_a_failed_import_keeps_nothing() {
     let node = TestNode::start(1);
     let notes = r#"[{"title":"Shopping","body":"milk and bread"},{"title":"Garage","body":"nails"}]"#;
-    assert_eq!(node.post("/notes/ada/import", notes), ok("{\"imported\":2}"));
+    assert_eq!(node.post("/notes/ada/import", notes), (201, "{\"imported\":2}".to_string()));
     let (status, hits) = node.get("/notes/ada/search?q=bread");
     assert_eq!((status, hits.contains("milk and [bread]")), (200, true), "{hits}");
     assert_ne!(node.post("/notes/bob/import", r#"[{"title":"a","body":"b"},{"title":""}]"#).0, 200);

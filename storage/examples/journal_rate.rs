@@ -1,7 +1,9 @@
-//! How many durable records per second one core's journal takes, in process: `journal_rate [uring|threads] [dsync|write-sync]`.
+//! How many durable records per second one core's journal takes, in process: `journal_rate [uring|threads]
+//! [dsync|write-sync] [cut-each]`.
 //!
 //! A closed loop: a number of records is outstanding; each is appended again as soon as it is durable, as a pump would do it.
-//! Arguments pick one way of writing; without them all are measured. `JOURNAL_RATE_DIR` names the directory (`/tmp` otherwise).
+//! Arguments pick one way of writing; without them all are measured. `cut-each` cuts after every record, as if
+//! each arrived by itself. `JOURNAL_RATE_DIR` names the directory (`/tmp` otherwise).
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -26,14 +28,14 @@ fn main() {
             if picked(driver, ["uring", "threads"]) && picked(name, ["dsync", "write-sync"]) {
                 for outstanding in [1, 8, 64, 256, 1024] {
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                    runtime.block_on(measure(Io::new(uring, form), outstanding));
+                    runtime.block_on(measure(Io::new(uring, form), outstanding, args.iter().any(|a| a == "cut-each")));
                 }
             }
         }
     }
 }
 
-async fn measure(io: Io, outstanding: usize) {
+async fn measure(io: Io, outstanding: usize, cut_each: bool) {
     let base = std::env::var_os("JOURNAL_RATE_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let dir = base.join(format!("journal-rate-{}", std::process::id()));
     let background = Background::thread("prepare", OsFiles::shared()).expect("a thread");
@@ -69,6 +71,9 @@ async fn measure(io: Io, outstanding: usize) {
             };
             let lsn = journal.append(&record).expect("room");
             sent.push_back((lsn, now));
+            if cut_each {
+                journal.cut();
+            }
         }
         journal.cut();
         let (mut durable, mut room) = (None, false);

@@ -115,7 +115,9 @@ impl Client {
     /// Sends a request without waiting for its answer.
     pub(crate) fn start(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<()> {
         let length = body.len();
-        let text = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}");
+        let text = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
         self.stream.get_mut().write_all(text.as_bytes())
     }
 

@@ -10,6 +10,7 @@
 mod format;
 mod group;
 mod index;
+mod inspect;
 mod recover;
 mod scan;
 mod segment;
@@ -18,6 +19,7 @@ mod writer;
 
 pub use format::{EpochEnd, JournalId, RECORD_HEADER_BYTES, Record, RecordKind, SegmentHeader};
 pub use index::{Index, RecordRef};
+pub use inspect::{InspectedGroup, InspectedRecord, Inspection, inspect};
 pub use recover::{FoundJournal, ReadRecord, Recovery, recover};
 pub use segment::retire;
 pub use writer::{Journal, JournalOptions, Progress};

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use super::{Journal, JournalOptions, Progress, Record, RecordKind, Recovery, recover};
 use crate::disk::background::Background;
@@ -52,6 +53,12 @@ fn on_every_disk(test: impl AsyncFn(Bed)) {
     }
 }
 
+/// Runs a test on the simulated disk only, because it steers the disk.
+fn on_sim(test: impl AsyncFn(Bed)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(test(Bed::new(Disk::Sim)));
+}
+
 impl Bed {
     fn new(disk: Disk) -> Self {
         let sim = SimDisk::new();
@@ -64,7 +71,7 @@ impl Bed {
         Self { disk, dir, files, sim, segment_bytes: 64 * 1024, segments_max: 6, _temp: temp }
     }
 
-    fn on_sim(sim: SimDisk) -> Self {
+    fn over(sim: SimDisk) -> Self {
         Self { files: sim.files(), sim, ..Self::new(Disk::Sim) }
     }
 
@@ -142,6 +149,14 @@ fn body(actor: u64, sequence: u64, len_bytes: usize) -> Vec<u8> {
     let mut body = vec![0; len_bytes];
     rng.fill(&mut body);
     body
+}
+
+/// What the journal has to say now, if anything.
+fn next_progress(journal: &Journal) -> Option<Progress> {
+    match journal.poll_progress(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(progress) => Some(progress),
+        Poll::Pending => None,
+    }
 }
 
 async fn progress(journal: &Journal) -> Progress {
