@@ -91,7 +91,7 @@ impl Actor {
         Ok(())
     }
 
-    pub(super) fn remove_events(&self, gone: impl Fn(&Event) -> bool) -> Vec<Box<Event>> {
+    pub(super) fn remove_events(&self, gone: impl Fn(&Event) -> bool) -> Vec<Event> {
         self.mailbox.borrow_mut().remove(gone)
     }
 

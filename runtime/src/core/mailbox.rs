@@ -33,14 +33,14 @@ impl Mailbox {
     }
 
     /// Takes out events that `gone` says will never run.
-    pub(crate) fn remove(&mut self, gone: impl Fn(&Event) -> bool) -> Vec<Box<Event>> {
+    pub(crate) fn remove(&mut self, gone: impl Fn(&Event) -> bool) -> Vec<Event> {
         if !self.events.iter().any(|event| gone(event)) {
             return Vec::new();
         }
-        let (removed, kept): (Vec<_>, Vec<_>) = self.events.drain(..).partition(|event| gone(event));
+        let (removed, kept): (VecDeque<_>, VecDeque<_>) = self.events.drain(..).partition(|event| gone(event));
         self.bytes = kept.iter().map(|event| event.size_bytes()).sum();
-        self.events = kept.into();
-        removed
+        self.events = kept;
+        removed.into_iter().map(|event| *event).collect()
     }
 
     /// Whether nothing waits.
