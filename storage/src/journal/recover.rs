@@ -51,7 +51,7 @@ pub struct Recovery {
     pub index: Index,
     /// What was given up because the caller accepts losses, in words.
     pub losses: Vec<String>,
-    segments: Vec<(PathBuf, Arc<dyn File>)>,
+    pub(super) segments: Vec<(PathBuf, Arc<dyn File>)>,
 }
 
 impl std::fmt::Debug for Recovery {
@@ -359,9 +359,11 @@ impl Reader {
         for (n, segment) in run.segments.iter().enumerate().skip(first) {
             self.load(segment)?;
             let from = if n == first { stop.offset } else { 0 };
-            for (_, header) in headers_from(&self.image, from, journal, segment.epoch) {
-                // Without a chain before it, the missing group is at best the one before the first that is intact.
-                let missing = *missing.get_or_insert(header.sequence.saturating_sub(1).max(1));
+            for (at, header) in headers_from(&self.image, from, journal, segment.epoch) {
+                // Without a chain before it, the missing group may say itself which it is; else it is at best the one before the
+                // first that is intact.
+                let itself = n == first && at == stop.offset;
+                let missing = *missing.get_or_insert(if itself { header.sequence } else { header.sequence.saturating_sub(1).max(1) });
                 if header.sequence > missing && header.durable_through >= missing {
                     let reason = stop.why.reason();
                     return Ok(Some(format!(

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod crash;
+mod fuzz;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -63,7 +64,11 @@ impl Bed {
     fn new(disk: Disk) -> Self {
         let sim = SimDisk::new();
         let (files, dir, temp) = if disk == Disk::Sim {
-            (sim.files(), PathBuf::from("/data/journal"), None)
+            let files = sim.files();
+            // The data directory's own name is its maker's business.
+            files.create_dir_all(Path::new("/data")).unwrap();
+            files.sync_dir(Path::new("/")).unwrap();
+            (files, PathBuf::from("/data/journal"), None)
         } else {
             let temp = tempfile::tempdir().unwrap();
             (OsFiles::shared(), temp.path().join("journal"), Some(temp))
