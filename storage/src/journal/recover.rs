@@ -363,7 +363,8 @@ impl Reader {
                 // Without a chain before it, the missing group may say itself which it is; else it is at best the one before the
                 // first that is intact.
                 let itself = n == first && at == stop.offset;
-                let missing = *missing.get_or_insert(if itself { header.sequence } else { header.sequence.saturating_sub(1).max(1) });
+                let missing =
+                    *missing.get_or_insert(if itself { header.sequence } else { header.sequence.saturating_sub(1).max(1) });
                 if header.sequence > missing && header.durable_through >= missing {
                     let reason = stop.why.reason();
                     return Ok(Some(format!(

@@ -59,7 +59,9 @@ impl Seen {
 
     fn all(&self) -> bool {
         let Self { acknowledged, failures, restarts, restart_failures, kept_unacknowledged, recycled, retired, power_cuts } = self;
-        [acknowledged, failures, restarts, restart_failures, kept_unacknowledged, recycled, retired, power_cuts].iter().all(|n| **n > 100)
+        [acknowledged, failures, restarts, restart_failures, kept_unacknowledged, recycled, retired, power_cuts]
+            .iter()
+            .all(|n| **n > 100)
     }
 }
 
@@ -310,9 +312,16 @@ impl Life {
             }
             let base = self.base.get(&actor).copied().unwrap_or(0);
             if let Some(first) = records.first() {
-                assert!(first.actor_sequence <= base + 1, "actor {actor} lacks records between {base} and {}", first.actor_sequence);
+                assert!(
+                    first.actor_sequence <= base + 1,
+                    "actor {actor} lacks records between {base} and {}",
+                    first.actor_sequence
+                );
             }
-            assert!(records.windows(2).all(|w| w[1].actor_sequence == w[0].actor_sequence + 1), "actor {actor} has gaps: {records:?}");
+            assert!(
+                records.windows(2).all(|w| w[1].actor_sequence == w[0].actor_sequence + 1),
+                "actor {actor} has gaps: {records:?}"
+            );
         }
         for (id, entries) in &mut self.journals {
             let found = found.remove(id).unwrap_or_default();
