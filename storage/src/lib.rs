@@ -15,3 +15,9 @@ mod types;
 
 pub use error::{Refused, SqlError, StorageError};
 pub use types::{Address, Lsn, Positions, Rows, Value};
+
+/// Gives what the system's allocator keeps of freed memory back to the system: SQLite's memory comes from there. May take long.
+pub fn give_memory_back() {
+    // SAFETY: malloc_trim has no preconditions and is safe on any thread.
+    unsafe { libc::malloc_trim(0) };
+}

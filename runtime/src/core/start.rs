@@ -144,6 +144,7 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
         events: Cell::new(0),
         room: Notify::new(),
         breaking: Cell::new(0),
+        loaded_most: Cell::new((0, 0)),
     });
     core.reload(&classes_now);
     let mut sweep = tokio::time::interval(Duration::from_millis(CORE_SWEEP_MS));

@@ -1,0 +1,67 @@
+//! Ten thousand actors on one node: all answer, all hibernate, and their memory is given back.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Client, TestNode};
+
+const ACTORS: usize = 10_000;
+const CLIENTS: usize = 8;
+const MB: u64 = 1024 * 1024;
+
+/// Resident memory of this process, which is the node's, bytes.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("reads");
+    let pages: u64 = text.split(' ').nth(1).expect("a second number").parse().expect("a number");
+    pages * 4096
+}
+
+/// The sum of a gauge over all cores, of one state.
+fn loaded(node: &TestNode) -> f64 {
+    let (_, page) = Client::connect(node.admin()).send("GET", "/metrics", "");
+    let lines = page.lines().filter(|line| line.starts_with("wasmkeep_actors{") && line.contains("loaded"));
+    lines.map(|line| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a value")).sum()
+}
+
+/// Asks again and again until it is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("a minute went by and still not: {what}");
+}
+
+#[test]
+fn ten_thousand_actors_answer_hibernate_and_give_their_memory_back() {
+    let node = TestNode::start_with(2, |config| config.budgets.idle = Duration::from_secs(1));
+    assert_eq!(node.post("/counter/first", "").0, 200);
+    until("the first one sleeps", || loaded(&node) < 0.5);
+    let before = resident_bytes();
+    let add_to_all = |expected: &str| {
+        std::thread::scope(|scope| {
+            for part in 0..CLIENTS {
+                let mut client = node.client();
+                scope.spawn(move || {
+                    for actor in (part..ACTORS).step_by(CLIENTS) {
+                        assert_eq!(client.send("POST", &format!("/counter/a{actor}"), ""), (200, expected.to_string()));
+                    }
+                });
+            }
+        });
+    };
+    add_to_all("{\"count\":1}");
+    until("all sleep", || loaded(&node) < 0.5);
+    let allowed = before + before / 5 + 32 * MB;
+    until("their memory is given back", || {
+        // The allocator returns memory when it is used.
+        let _any = node.get("/counter/first");
+        let now = resident_bytes();
+        eprintln!("before {} MB, now {} MB, allowed {} MB", before / MB, now / MB, allowed / MB);
+        now <= allowed
+    });
+    add_to_all("{\"count\":2}");
+}
