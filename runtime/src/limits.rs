@@ -10,7 +10,8 @@ pub const REQUEST_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// answered 503 `unavailable` with Retry-After before anything ran.
 pub const BODY_BYTES_IN_FLIGHT_MAX: usize = 16 * REQUEST_BODY_BYTES_MAX;
 
-/// Bytes of a request's head (its line and headers), as other servers choose it; also the read buffer of a connection. Above it: 431.
+/// Bytes of a request's head (its line and headers), as other servers choose it; also the read buffer of a connection. Above it:
+/// 431.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Client connections of one core: what 1 GB of buffers and an open-file limit of 65,536 bear on a few cores. Above it a

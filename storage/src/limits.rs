@@ -88,3 +88,7 @@ pub const JOURNAL_SPARES_MAX: usize = 4;
 /// Entries of a journal's ring, or writes queued per writing thread: every group in flight as a write and its flush, with room
 /// to spare. A write beyond it fails as busy, which the journal, with `GROUPS_IN_FLIGHT_MAX`, never meets.
 pub const RING_ENTRIES: u32 = 8;
+
+/// Catalogs that stay open on a core that does not use them. More are closed when none was used between two sweeps: each holds
+/// its connection's memory, and a core has hundreds.
+pub const CATALOGS_KEPT: usize = 16;

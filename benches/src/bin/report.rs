@@ -67,7 +67,8 @@ fn main() {
     ];
     let mut text = String::from(
         "# Benchmarks\n\nWritten by `cargo run --release -p wasmkeep-benches --bin report`. Peer: SQLite, WAL, `synchronous=FULL`, same disk, same \
-         process, interleaved.\n\n| row | what | ratio (median, range) | goal | met | ours/s | p50 µs | p99 µs | CPU µs | bytes | peer/s | peer p99 µs | void |\n\
+         process, interleaved.\n\n| row | what | ratio (median, range) | goal | met | ours/s | p50 µs \
+         | p99 µs | CPU µs | bytes | peer/s | peer p99 µs | void |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for row in &rows {

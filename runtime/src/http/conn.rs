@@ -49,7 +49,8 @@ pub(super) async fn serve<A: Actors>(actors: A, entry: Registered, stream: TcpSt
     } else {
         let mut builder = http1::Builder::new();
         // No `max_headers`: its default is our limit, 100, and setting it costs an allocation per request.
-        // No `pipeline_flush`: it keeps an answer back while unread bytes wait behind it, and loses it when those are a refused body.
+        // No `pipeline_flush`: it keeps an answer back while unread bytes wait behind it, and loses it when those are a refused
+        // body.
         builder.writev(false).header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
         let _ended = drive(conn, builder.serve_connection(io, service), |c| c.as_mut().graceful_shutdown()).await;
     }

@@ -42,6 +42,7 @@ impl Drop for Catalog {
 impl Inner {
     /// The catalog of a partition; `None` if it has never been written and `make` is not asked for.
     fn catalog(self: &Rc<Self>, partition: u32, make: bool) -> Result<Option<Rc<Catalog>>, StorageError> {
+        self.catalogs_used.set(true);
         if let Some(catalog) = self.catalogs.borrow().get(&partition) {
             return Ok(Some(Rc::clone(catalog)));
         }
@@ -58,6 +59,17 @@ impl Inner {
         }
         self.catalogs.borrow_mut().insert(partition, Rc::clone(&catalog));
         Ok(Some(catalog))
+    }
+
+    /// Closes all catalogs that nobody uses right now; they are opened again when asked.
+    pub(super) fn close_catalogs(&self) {
+        let closed = self.catalogs.take();
+        for catalog in closed.into_values() {
+            let database = Rc::clone(&catalog.database);
+            drop(catalog);
+            database.pages.borrow_mut().set_base(None);
+            self.forget_if_clean(&database);
+        }
     }
 
     /// What the catalog has of an actor; facts newer than the catalog are not in it.

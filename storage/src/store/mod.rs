@@ -34,6 +34,7 @@ use crate::disk::Files;
 use crate::disk::background::Background;
 use crate::error::Refused;
 use crate::journal::{self, Journal, RECORD_HEADER_BYTES, Record, RecordKind};
+use crate::limits::CATALOGS_KEPT;
 use crate::sql::{Commit, CommitSink, Pages};
 use crate::types::{Address, Lsn};
 
@@ -95,6 +96,8 @@ struct Inner {
     /// Recovered databases that nobody has opened yet.
     tails: RefCell<HashMap<Address, node::Tail>>,
     catalogs: RefCell<HashMap<u32, Rc<catalog::Catalog>>>,
+    /// Whether a catalog was asked or written since the last sweep.
+    catalogs_used: Cell<bool>,
     waiters: Rc<waiters::Waiters>,
     next_database: Cell<u64>,
     /// Bytes of records given to the journal.
@@ -217,6 +220,9 @@ impl CoreStore {
         }
         inner.part.allow_recycling(&inner.journal);
         inner.journal.retry_prepare();
+        if !inner.catalogs_used.replace(false) && inner.catalogs.borrow().len() > CATALOGS_KEPT {
+            inner.close_catalogs();
+        }
         inner.checkpoints.look_again();
     }
 

@@ -255,6 +255,7 @@ impl CoreStore {
             stamps: std::cell::RefCell::default(),
             tails: tails.into(),
             catalogs: std::cell::RefCell::default(),
+            catalogs_used: Cell::new(false),
             waiters: Rc::<waiters::Waiters>::default(),
             next_database: Cell::new(0),
             written_bytes: Cell::new(0),

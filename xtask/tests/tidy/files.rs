@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const LINE_CHARS_MAX: usize = 132;
+/// The same for lines that hold a text in quotes.
+const TEXT_CHARS_MAX: usize = 200;
 const FILE_LINES_MAX: usize = 700;
 
 /// This test's own sources, which spell out what they forbid.
@@ -23,7 +25,9 @@ fn lines_where(path: &Path, rule: impl Fn(&str) -> bool) -> Vec<String> {
 fn lines_are_narrow_enough_to_read_side_by_side() {
     let sources = files_ending_in(&[".rs", ".wit"]);
     let of_ours = sources.iter().filter(|path| !path.starts_with("wit/deps"));
-    let problems: Vec<String> = of_ours.flat_map(|path| lines_where(path, |line| line.chars().count() > LINE_CHARS_MAX)).collect();
+    // rustfmt sees to code; a text within quotes, which it leaves alone, may be wider where breaking it would hide what it says.
+    let is_wide = |line: &str| line.chars().count() > if line.contains('"') { TEXT_CHARS_MAX } else { LINE_CHARS_MAX };
+    let problems: Vec<String> = of_ours.flat_map(|path| lines_where(path, is_wide)).collect();
     assert_none(&format!("lines of more than {LINE_CHARS_MAX} characters"), &problems);
 }
 
