@@ -45,7 +45,18 @@ pub struct Connection {
     account: Box<Account>,
     /// A transaction was rolled back under its owner's feet.
     vanished: Cell<bool>,
+    /// A statement runs or is suspended.
+    busy: Cell<bool>,
     guest: bool,
+}
+
+/// Held while a statement runs on a coroutine.
+struct Busy<'a>(&'a Cell<bool>);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 impl Drop for Connection {
@@ -85,6 +96,7 @@ impl Connection {
             guard: Box::default(),
             account: Box::new(Account::new(SQL_MEMORY_BYTES_MAX)),
             vanished: Cell::new(false),
+            busy: Cell::new(false),
             guest: options.guest,
         };
         if code != ffi::SQLITE_OK {
@@ -138,6 +150,7 @@ impl Connection {
     /// # Errors
     /// Why nothing, or the transaction so far, was done. Dropping the future interrupts the statement.
     pub async fn exec(&self, sql: &str, params: &[Value], durable: bool) -> Result<u64, SqlError> {
+        let _busy = self.claim()?;
         coroutine::run(&self.progress, &self.account, || self.exec_now(sql, params, durable)).await
     }
 
@@ -146,6 +159,7 @@ impl Connection {
     /// # Errors
     /// As `exec`, and `TooLarge` past `RESULT_BYTES_MAX`.
     pub async fn query(&self, sql: &str, params: &[Value]) -> Result<Rows, SqlError> {
+        let _busy = self.claim()?;
         coroutine::run(&self.progress, &self.account, || self.query_now(sql, params)).await
     }
 
@@ -154,6 +168,7 @@ impl Connection {
     /// # Errors
     /// As `query`.
     pub async fn query_durable(&self, sql: &str) -> Result<Rows, SqlError> {
+        let _busy = self.claim()?;
         self.shared.durable.set(true);
         let result = coroutine::run(&self.progress, &self.account, || self.query_now(sql, &[])).await;
         let newest = self.pages.borrow().newest_lsn();
@@ -174,6 +189,7 @@ impl Connection {
     /// As `exec`.
     pub fn exec_now(&self, sql: &str, params: &[Value], durable: bool) -> Result<u64, SqlError> {
         let _account = memory::enter(&self.account);
+        self.progress.begin_unsuspended();
         if durable {
             self.shared.durable.set(true);
         }
@@ -190,7 +206,7 @@ impl Connection {
     }
 
     fn exec_all(&self, sql: &str, params: &[Value]) -> Result<u64, SqlError> {
-        let before = self.total_changes();
+        let mut changed = 0;
         let mut rest = sql;
         while !rest.is_empty() {
             let Some((text, statement)) = self.statement(rest)? else { break };
@@ -198,10 +214,16 @@ impl Connection {
             if !params.is_empty() && !guard::first_word(behind).is_empty() {
                 return Err(misuse("parameters go with one statement only; run the statements one by one"));
             }
+            let before = self.total_changes();
             self.run(text, statement, params, |_| Ok(()))?;
+            if self.total_changes() != before {
+                // Of the statement itself: the total also counts triggers and a virtual table's own tables.
+                // SAFETY: `db` is open.
+                changed += u64::try_from(unsafe { ffi::sqlite3_changes64(self.db) }).unwrap_or(0);
+            }
             rest = behind;
         }
-        Ok(self.total_changes() - before)
+        Ok(changed)
     }
 
     /// `query` on the caller's stack, as `exec_now`.
@@ -210,6 +232,7 @@ impl Connection {
     /// As `query`.
     pub fn query_now(&self, sql: &str, params: &[Value]) -> Result<Rows, SqlError> {
         let _account = memory::enter(&self.account);
+        self.progress.begin_unsuspended();
         let Some((text, statement)) = self.statement(sql)? else { return Err(misuse("there is no statement in the text")) };
         if !guard::first_word(&sql[statement.taken_bytes..]).is_empty() {
             return Err(misuse("a query is one statement"));
@@ -233,6 +256,8 @@ impl Connection {
 
     /// Ends an event: an open transaction is rolled back.
     pub fn end_event(&self) {
+        // What the rollback frees was charged to this account.
+        let _account = memory::enter(&self.account);
         self.vanished.set(false);
         self.shared.refused.set(None);
         if !self.is_autocommit() {
@@ -281,6 +306,11 @@ impl Connection {
         if sql.len() > SQL_BYTES_MAX {
             return Err(SqlError::TooLarge(format!("a statement of {} bytes; at most {SQL_BYTES_MAX} fit", sql.len())));
         }
+        if sql.contains('\0') {
+            return Err(misuse(
+                "there is a NUL in the statement, behind which SQLite would read nothing; bind such text as a parameter",
+            ));
+        }
         if self.guest
             && let Some(reason) = guard::refused_by_name(sql)
         {
@@ -308,7 +338,10 @@ impl Connection {
             match statement.step() {
                 ffi::SQLITE_ROW => match on_row(&statement) {
                     Ok(()) => {}
-                    Err(error) => break Err(error),
+                    Err(error) => {
+                        self.take_back(&statement);
+                        break Err(error);
+                    }
                 },
                 ffi::SQLITE_DONE => break Ok(()),
                 code => break Err(self.error(code)),
@@ -324,9 +357,27 @@ impl Connection {
         result
     }
 
+    /// Ends a statement whose rows were refused. A mere reset would commit what one with RETURNING has written; an interrupt
+    /// rolls it back, and with it an open transaction.
+    fn take_back(&self, statement: &Statement) {
+        if !statement.is_readonly() {
+            // SAFETY: `db` is open; the flag ends with the statement, the only one that runs.
+            unsafe { ffi::sqlite3_interrupt(self.db) };
+            statement.step();
+        }
+    }
+
+    /// Makes a second statement wait its turn by refusing it: two on one connection would resume each other's stack.
+    fn claim(&self) -> Result<Busy<'_>, SqlError> {
+        if self.busy.replace(true) {
+            return Err(misuse("another statement of this actor is still running"));
+        }
+        Ok(Busy(&self.busy))
+    }
+
     /// The transaction was rolled back by an interrupt or an error: nothing else may run as if it were still open.
     fn run_vanished(&self, text: &str) -> Result<(), SqlError> {
-        if guard::first_word(text).eq_ignore_ascii_case("rollback") {
+        if guard::is_whole_rollback(text) {
             self.vanished.set(false);
             return Ok(());
         }

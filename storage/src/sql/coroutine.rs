@@ -54,6 +54,14 @@ impl Progress {
         self.charged_to_ns.set(now_ns);
     }
 
+    /// Begins to count for a statement on the caller's stack; on a coroutine `run` has begun. Without this the time since the
+    /// last statement would be charged.
+    pub(super) fn begin_unsuspended(&self) {
+        if self.yielder.get().is_null() {
+            self.begin_slice();
+        }
+    }
+
     fn charge(&self) -> u64 {
         let now_ns = self.budget.clock().monotonic_ns();
         self.budget.charge(now_ns.saturating_sub(self.charged_to_ns.replace(now_ns)));

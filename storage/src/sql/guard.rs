@@ -88,8 +88,22 @@ pub(super) fn refused_by_name(sql: &str) -> Option<&'static str> {
     word.eq_ignore_ascii_case("vacuum").then_some("VACUUM: free pages are reused, and the base file is written by the node")
 }
 
+/// Whether a statement is `ROLLBACK` of the whole transaction, not `ROLLBACK TO` a savepoint of it.
+pub(super) fn is_whole_rollback(sql: &str) -> bool {
+    let (first, rest) = split_word(sql);
+    let (second, rest) = split_word(rest);
+    let third = split_word(rest).0;
+    let to = |word: &str| word.eq_ignore_ascii_case("to");
+    first.eq_ignore_ascii_case("rollback") && !to(second) && !(second.eq_ignore_ascii_case("transaction") && to(third))
+}
+
 /// The first word of a statement, behind white space, comments and empty statements.
 pub(super) fn first_word(sql: &str) -> &str {
+    split_word(sql).0
+}
+
+/// `first_word`, and what is behind it.
+fn split_word(sql: &str) -> (&str, &str) {
     let mut rest = sql;
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ';' || c == '\u{feff}');
@@ -99,7 +113,7 @@ pub(super) fn first_word(sql: &str) -> &str {
             rest = comment.split_once("*/").map_or("", |(_, behind)| behind);
         } else {
             let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-            return &rest[..end];
+            return rest.split_at(end);
         }
     }
 }

@@ -79,6 +79,12 @@ impl Statement {
         unsafe { ffi::sqlite3_step(self.raw) }
     }
 
+    /// Whether it writes nothing.
+    pub(super) fn is_readonly(&self) -> bool {
+        // SAFETY: the statement is live.
+        unsafe { ffi::sqlite3_stmt_readonly(self.raw) != 0 }
+    }
+
     /// Makes it ready for another run and lets go of the bound values.
     pub(super) fn reset(&self) {
         // SAFETY: the statement is live.

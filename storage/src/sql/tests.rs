@@ -243,22 +243,28 @@ fn memory_and_size_are_bounded_and_the_connection_goes_on() {
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
 
 #[tokio::test(flavor = "current_thread")]
-async fn an_endless_query_lets_others_run_and_ends_with_its_budget() {
+async fn an_endless_query_lets_others_run_until_one_of_them_ends_it() {
     let fixture = fixture();
-    fixture.connection.budget().reset(50_000_000);
+    // Only a neighbour that gets no turn lets it come to this.
+    fixture.connection.budget().reset(60_000_000_000);
     let turns = Cell::new(0_u32);
     let neighbour = async {
-        loop {
+        while turns.get() < 10 {
             turns.set(turns.get() + 1);
             tokio::task::yield_now().await;
         }
+        fixture.connection.budget().abort();
     };
-    tokio::select! {
-        biased;
-        result = fixture.connection.query(ENDLESS, &[]) => assert_eq!(result, Err(SqlError::Deadline)),
-        () = neighbour => {}
-    }
-    assert!(turns.get() >= 10, "50 ms are 25 slices, the neighbour had {} turns", turns.get());
+    let (result, ()) = tokio::join!(fixture.connection.query(ENDLESS, &[]), neighbour);
+    assert_eq!((result, turns.get()), (Err(SqlError::Deadline), 10));
+    assert!(fixture.connection.budget().is_aborted(), "it ended by itself");
+}
+
+#[test]
+fn an_endless_query_ends_with_its_budget() {
+    let fixture = fixture();
+    fixture.connection.budget().reset(20_000_000);
+    assert_eq!(fixture.connection.query_now(ENDLESS, &[]), Err(SqlError::Deadline));
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -334,4 +340,82 @@ fn records_replay_to_what_the_connection_saw_whatever_sql_ran() {
         let reverted = open(&recorder, pages, 1 << 30);
         assert_eq!(reverted.dump(), reverted.replayed(back_to).dump(), "seed {seed}: reverted to {back_to} of {newest}");
     }
+}
+
+#[test]
+fn events_that_leave_transactions_open_use_up_no_memory() {
+    let db = fixture();
+    db.exec("CREATE TABLE t(x)").unwrap();
+    for _ in 0..100 {
+        db.exec("BEGIN; INSERT INTO t VALUES(zeroblob(2000000))").unwrap();
+        db.connection.end_event();
+    }
+    assert!(db.connection.memory_bytes() < 8 << 20, "{} bytes", db.connection.memory_bytes());
+}
+
+#[test]
+fn only_a_rollback_of_the_whole_transaction_acknowledges_that_it_vanished() {
+    for to in ["ROLLBACK TO s", "rollback /* */ to s", "ROLLBACK TRANSACTION TO SAVEPOINT s"] {
+        let db = fixture();
+        db.exec("CREATE TABLE t(x UNIQUE)").unwrap();
+        db.exec("BEGIN; INSERT INTO t VALUES(1); SAVEPOINT s").unwrap();
+        db.exec("INSERT OR ROLLBACK INTO t VALUES(1)").unwrap_err();
+        db.exec(to).unwrap_err();
+        db.exec("INSERT INTO t VALUES(2)").unwrap_err();
+        db.exec("ROLLBACK TRANSACTION").unwrap();
+        assert_eq!(db.rows("SELECT count(*) FROM t"), [Value::Integer(0)]);
+    }
+}
+
+#[test]
+fn a_writing_statement_whose_rows_are_too_large_writes_nothing() {
+    let db = fixture();
+    db.exec("CREATE TABLE t(x)").unwrap();
+    let insert = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40)
+                  INSERT INTO t SELECT i FROM n RETURNING hex(zeroblob(600000))";
+    let before = db.newest();
+    assert!(matches!(db.connection.query_now(insert, &[]), Err(SqlError::TooLarge(_))));
+    assert_eq!((db.newest(), db.rows("SELECT count(*) FROM t")), (before, vec![Value::Integer(0)]));
+    db.exec("BEGIN; INSERT INTO t VALUES(1)").unwrap();
+    assert!(matches!(db.connection.query_now(insert, &[]), Err(SqlError::TooLarge(_))));
+    db.exec("COMMIT").unwrap_err();
+    db.exec("ROLLBACK").unwrap();
+    assert_eq!(db.rows("SELECT count(*) FROM t"), [Value::Integer(0)]);
+    db.exec("INSERT INTO t VALUES(2)").unwrap();
+}
+
+#[test]
+fn rows_changed_are_the_statements_own() {
+    let db = fixture();
+    db.exec("CREATE VIRTUAL TABLE f USING fts5(x); CREATE TABLE t(x); CREATE TABLE log(x)").unwrap();
+    db.exec("CREATE TRIGGER tr AFTER INSERT ON t BEGIN INSERT INTO log VALUES(new.x); END").unwrap();
+    assert_eq!(db.exec("INSERT INTO f VALUES('a b c')"), Ok(1));
+    assert_eq!(db.exec("INSERT INTO t VALUES(1), (2); INSERT INTO t VALUES(3)"), Ok(3));
+    assert_eq!(db.exec("SELECT 1"), Ok(0));
+    assert_eq!(db.exec("UPDATE t SET x = 0 WHERE x > 9"), Ok(0));
+}
+
+#[test]
+fn a_statement_with_a_nul_is_refused_rather_than_cut() {
+    let db = fixture();
+    db.exec("CREATE TABLE a(x)\0; CREATE TABLE b(x)").unwrap_err();
+    assert_eq!(db.rows("SELECT count(*) FROM sqlite_schema"), [Value::Integer(0)]);
+}
+
+#[test]
+fn a_statement_on_the_callers_stack_is_charged_for_its_own_time_only() {
+    let db = fixture();
+    db.connection.budget().reset(30_000_000_000);
+    db.exec("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 5000) SELECT sum(i) FROM n").unwrap();
+    assert!(!db.connection.budget().exhausted());
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_second_statement_beside_a_suspended_one_is_refused() {
+    let db = fixture();
+    let slow = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000) SELECT count(*) FROM n";
+    let (first, second) = tokio::join!(db.connection.query(slow, &[]), db.connection.query("SELECT 1", &[]));
+    assert_eq!(first.unwrap().values, [Value::Integer(1_000_000)]);
+    assert!(second.is_err());
+    assert_eq!(db.rows("SELECT 1"), [Value::Integer(1)]);
 }
