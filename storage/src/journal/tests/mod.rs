@@ -182,10 +182,11 @@ async fn put_soon(journal: &Journal, actor: u64, sequence: u64, len_bytes: usize
     }
 }
 
-/// Cuts until a record is durable.
+/// Cuts until a record is durable and the next segment is there: these segments are so small that a writer who does not wait
+/// may fill one before the background thread has made the next, and is then rightly refused.
 async fn until_durable(journal: &Journal, lsn: Lsn) {
     journal.cut();
-    while journal.durable() < lsn {
+    while journal.durable() < lsn || journal.awaits_segment() {
         match progress(journal).await {
             Progress::Failed { error, .. } => panic!("a group failed: {error}"),
             _ => journal.cut(),
