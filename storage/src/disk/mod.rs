@@ -11,6 +11,9 @@ pub mod sim;
 pub mod threads;
 pub mod uring;
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

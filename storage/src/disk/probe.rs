@@ -194,8 +194,9 @@ fn slice(uring: bool, form: WriteForm, file: &Arc<dyn File>, clock: &Clock) -> i
     let (mut submitted, mut done) = (0, Vec::new());
     while clock.monotonic_ns() < end {
         for buffer in free.drain(..) {
-            ring.submit(file, offset(submitted), buffer, submitted)
-                .map_err(|refused| refused.result.err().unwrap_or_else(|| io::ErrorKind::Other.into()))?;
+            if let Err(refused) = ring.submit(file, offset(submitted), buffer, submitted) {
+                return refused.result.map(|()| count);
+            }
             submitted += 1;
         }
         ring.wait()?;

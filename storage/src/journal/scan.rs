@@ -106,3 +106,34 @@ pub(super) fn headers_from(
     let first = offset.max(usize::try_from(GROUPS_OFFSET).unwrap_or(BLOCK_BYTES)).next_multiple_of(BLOCK_BYTES);
     (first..image.len()).step_by(BLOCK_BYTES).filter_map(move |at| Some((at, group_at(image, at, journal, epoch).ok()?)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::format::GroupFacts;
+    use crate::types::Lsn;
+
+    #[test]
+    fn a_group_follows_only_with_the_next_sequence_crc_and_lsn() {
+        let facts = GroupFacts {
+            journal: JournalId { incarnation: 1, core: 0 },
+            epoch: 1,
+            sequence: 8,
+            first_lsn: Lsn(20),
+            durable_through: 7,
+            record_count: 2,
+            payload_bytes: 100,
+            payload_crc: 0,
+            previous_crc: 5,
+        };
+        let mut bytes = [0; GROUP_HEADER_BYTES];
+        GroupHeader::encode(&facts, &mut bytes);
+        let header = GroupHeader::decode(&bytes).unwrap();
+        let chain = Chain { epoch: 1, sequence: 7, crc: 5, next_lsn: 20 };
+        assert_eq!(follows(&header, &chain), Ok(()));
+        for other in [Chain { sequence: 6, ..chain }, Chain { crc: 6, ..chain }, Chain { next_lsn: 19, ..chain }] {
+            assert!(follows(&header, &other).is_err(), "{other:?}");
+        }
+        assert_eq!(after(&header), Chain { epoch: 1, sequence: 8, crc: header.crc, next_lsn: 22 });
+    }
+}

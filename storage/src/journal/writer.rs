@@ -500,7 +500,8 @@ impl State {
         if let Some(segment) = self.current.take() {
             self.sealed.push_back(Sealed { segment, last_lsn: self.durable.lsn });
         }
-        // What was written past the segment of the durable point is void: it is free at once, behind all that was before it.
+        // What was written past the segment of the durable point is void and free at once. It is used again before that segment
+        // can be, so that no crash finds it without what it was to follow.
         let kept = self.sealed.partition_point(|sealed| sealed.segment.epoch <= self.durable.epoch);
         for void in self.sealed.drain(kept..) {
             self.supply.give_back(void.segment.path);
@@ -559,11 +560,9 @@ impl State {
         if !self.recycling {
             return;
         }
-        // Until a failed epoch's end is durable, its segment and what follows must stay: only with it are later groups void.
         let through = self.recycle_to.min(self.durable.lsn);
-        let before_epoch = if self.mode == Mode::Running { u64::MAX } else { self.durable.epoch };
         let mut any = false;
-        while let Some(sealed) = self.sealed.pop_front_if(|s| s.last_lsn <= through && s.segment.epoch < before_epoch) {
+        while let Some(sealed) = self.sealed.pop_front_if(|sealed| sealed.last_lsn <= through) {
             self.supply.give_back(sealed.segment.path);
             any = true;
         }

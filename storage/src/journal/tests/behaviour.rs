@@ -221,11 +221,43 @@ fn a_flipped_bit_in_the_middle_is_refused_by_file_and_offset_unless_the_loss_is_
         let recovery = recover(&*bed.files, &bed.dir, true).unwrap();
         assert_eq!((sequences(&recovery, 1), recovery.losses.len()), (vec![1, 2, 3], 1));
         // Once the next incarnation has stated where the damaged journal ends, it is damaged no more.
-        let journal = bed.journal(2, 0);
-        let lsn = journal.append_epoch_ends(&recovery.ends).unwrap();
-        until_durable(&journal, lsn).await;
-        drop(journal);
+        state_ends(&bed, 2, &recovery).await;
         assert_eq!(sequences(&bed.recover(), 1), [1, 2, 3]);
+        // Damaged again, below what was stated: the newest statement counts.
+        bed.flip(&path, 4096 * 2 + 20);
+        let recovery = recover(&*bed.files, &bed.dir, true).unwrap();
+        state_ends(&bed, 3, &recovery).await;
+        assert_eq!(sequences(&bed.recover(), 1), [1]);
+    });
+}
+
+#[test]
+fn records_that_are_left_over_from_another_journal_are_not_taken_for_a_groups_own() {
+    on_every_disk(async |bed| {
+        drop(ten_groups(&bed, 1).await);
+        // Another node's journal: same numbers, same lengths, another content.
+        let other = Bed::new(bed.disk);
+        let journal = other.journal(1, 0);
+        for sequence in 1..=10 {
+            let record = Record {
+                actor: 1,
+                address: &address(1),
+                actor_sequence: sequence,
+                kind: RecordKind::Pages,
+                durable: true,
+                size_pages: 7,
+                page_count: 1,
+                body: &body(2, sequence, 500),
+            };
+            until_durable(&journal, journal.append(&record).unwrap()).await;
+        }
+        let mut payload = vec![0; 4096 - 64];
+        let at = 10 * 4096 + 64;
+        other.files.open(&other.segments(1, 0)[0], Open::Read).unwrap().read_at(at, &mut payload).unwrap();
+        bed.files.open(&bed.segments(1, 0)[0], Open::Write).unwrap().write_at(at, &payload).unwrap();
+        let recovery = bed.recover();
+        assert_eq!(sequences(&recovery, 1), (1..=9).collect::<Vec<_>>());
+        assert!(recovery.journals[0].stopped.contains("not those its header counts"), "{:?}", recovery.journals);
     });
 }
 
@@ -292,7 +324,7 @@ fn journals_of_several_incarnations_and_numbers_of_cores_are_replayed_oldest_fir
                 }
                 for actor in (0..8).filter(|actor| actor % u64::from(cores) == u64::from(core)) {
                     for sequence in next..next + 3 {
-                        let lsn = put(&journal, actor, sequence, 200).unwrap();
+                        let lsn = put_soon(&journal, actor, sequence, 200).await;
                         until_durable(&journal, lsn).await;
                     }
                 }
@@ -397,6 +429,13 @@ fn inspection_lists_records_and_says_where_and_why_it_stops() {
         let text = crate::journal::inspect(&*bed.files, &other).unwrap().to_string();
         assert!(text.contains("shorter than a segment header") && text.contains("it is not known which journal"), "{text}");
     });
+}
+
+/// A new incarnation that only states where all before it ended.
+async fn state_ends(bed: &Bed, incarnation: u64, recovery: &Recovery) {
+    let journal = bed.journal(incarnation, 0);
+    let lsn = journal.append_epoch_ends(&recovery.ends).unwrap();
+    until_durable(&journal, lsn).await;
 }
 
 /// A journal of ten durable groups with one record each of actor 1, each group one block.

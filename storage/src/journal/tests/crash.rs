@@ -29,6 +29,9 @@ fn a_failed_group_whose_bytes_are_on_disk_after_all_stays_lost_after_a_restart()
         let lsn = put(&journal, 1, 4, 700).unwrap();
         assert_eq!(lsn, Lsn(6), "neither the lost record's LSN nor the restart's is used again");
         until_durable(&journal, lsn).await;
+        let restarted = crate::journal::inspect(&*bed.files, &bed.segments(1, 0)[1]).unwrap();
+        assert_eq!((restarted.groups[0].sequence, restarted.groups[0].durable_through), (5, 3), "nor is a group's sequence");
+        assert_eq!(restarted.groups[0].records[0].ends.len(), 1);
         for seed in 0..20 {
             let recovery = Bed::over(bed.sim.crash_image(seed)).recover();
             assert_eq!(contents(&recovery)["thing/actor 1"], [(1, 500), (2, 500), (3, 500), (4, 700)]);
