@@ -32,6 +32,8 @@ pub trait File: Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
+    /// Says that the whole file will be read soon. A matter of speed only.
+    fn will_read(&self) {}
     /// The descriptor for a journal backend, where there is one.
     fn raw_fd(&self) -> Option<std::os::fd::RawFd>;
     /// A number that names this file for the simulated backend, 0 elsewhere.

@@ -56,6 +56,11 @@ impl File for OsFile {
         self.0.sync_data()
     }
 
+    fn will_read(&self) {
+        // SAFETY: the descriptor is open; the call touches no memory of ours. Its failure costs nothing but time.
+        unsafe { libc::posix_fadvise(self.0.as_raw_fd(), 0, 0, libc::POSIX_FADV_WILLNEED) };
+    }
+
     fn raw_fd(&self) -> Option<RawFd> {
         Some(self.0.as_raw_fd())
     }

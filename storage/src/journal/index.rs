@@ -3,9 +3,12 @@
 //! What it is not: it holds no record's content. 640,000 records of a 256 MB journal take about 32 bytes each, and an actor
 //! about 150.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::mem::size_of;
 use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::format::{RawRecord, RecordKind};
 use crate::types::{Address, Lsn};
@@ -36,7 +39,68 @@ pub struct Index {
     /// Actor n's records are `records[starts[n]..starts[n + 1]]`.
     starts: Vec<u32>,
     records: Vec<RecordRef>,
-    classes: HashMap<Arc<str>, HashMap<Arc<str>, u32>>,
+    table: Table,
+}
+
+/// Finds an actor's number by its address. Addresses are kept once, in the index; here are only their hashes.
+#[derive(Debug)]
+struct Table {
+    /// So that nobody outside can choose names that collide.
+    seed: u64,
+    newest: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
+    /// For each actor, the one before it with the same hash; `NONE` for none.
+    older: Vec<u32>,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Takes a hash for what it is.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are hashes");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { seed: fastrand::u64(..), newest: HashMap::default(), older: Vec::new() }
+    }
+}
+
+impl Table {
+    fn hash(&self, class: &str, name: &str) -> u64 {
+        xxh3_64_with_seed(name.as_bytes(), xxh3_64_with_seed(class.as_bytes(), self.seed))
+    }
+
+    fn find(&self, addresses: &[Address], hash: u64, class: &str, name: &str) -> Option<u32> {
+        let mut actor = *self.newest.get(&hash)?;
+        while actor != NONE {
+            let address = &addresses[actor as usize];
+            if *address.class == *class && *address.name == *name {
+                return Some(actor);
+            }
+            actor = self.older[actor as usize];
+        }
+        None
+    }
+
+    /// Takes in the next actor.
+    fn add(&mut self, hash: u64) -> u32 {
+        let actor = u32::try_from(self.older.len()).ok().filter(|n| *n != NONE).expect("journals hold fewer records than that");
+        self.older.push(self.newest.insert(hash, actor).unwrap_or(NONE));
+        actor
+    }
 }
 
 impl Index {
@@ -55,10 +119,9 @@ impl Index {
     /// An actor's records, oldest first; none when it is unknown.
     #[must_use]
     pub fn records(&self, address: &Address) -> &[RecordRef] {
-        self.classes
-            .get(&address.class)
-            .and_then(|names| names.get(&address.name))
-            .map_or(&[], |&actor| self.records_of(actor as usize))
+        let hash = self.table.hash(&address.class, &address.name);
+        let actor = self.table.find(&self.addresses, hash, &address.class, &address.name);
+        actor.map_or(&[], |actor| self.records_of(actor as usize))
     }
 
     /// Every actor with its records, in the order in which the actors were first seen.
@@ -75,7 +138,8 @@ impl Index {
 #[derive(Default)]
 pub(super) struct IndexBuilder {
     addresses: Vec<Address>,
-    classes: HashMap<Arc<str>, HashMap<Arc<str>, u32>>,
+    table: Table,
+    classes: HashSet<Arc<str>>,
     found: Vec<(u32, RecordRef)>,
     /// The current segment's numbers of actors.
     numbers: HashMap<u64, u32, std::hash::BuildHasherDefault<super::group::ActorHasher>>,
@@ -122,15 +186,17 @@ impl IndexBuilder {
     }
 
     fn intern(&mut self, class: &str, name: &str) -> u32 {
-        if let Some(&actor) = self.classes.get(class).and_then(|names| names.get(name)) {
+        let hash = self.table.hash(class, name);
+        if let Some(actor) = self.table.find(&self.addresses, hash, class, name) {
             return actor;
         }
-        let actor = u32::try_from(self.addresses.len()).expect("journals hold fewer records than that");
-        let class = self.classes.get_key_value(class).map_or_else(|| class.into(), |(class, _)| Arc::clone(class));
-        let address = Address { class, name: name.into() };
-        self.classes.entry(Arc::clone(&address.class)).or_default().insert(Arc::clone(&address.name), actor);
-        self.addresses.push(address);
-        actor
+        let class = self.classes.get(class).cloned().unwrap_or_else(|| {
+            let class: Arc<str> = class.into();
+            self.classes.insert(Arc::clone(&class));
+            class
+        });
+        self.addresses.push(Address { class, name: name.into() });
+        self.table.add(hash)
     }
 
     /// Groups the records by actor, in order. With `skip_gaps`, a record that does not follow on its actor's record before it is
@@ -156,9 +222,14 @@ impl IndexBuilder {
         for actor in 1..starts.len() {
             starts[actor] += starts[actor - 1];
         }
-        // Sorting by actor keeps the order in which one actor's records were found.
-        self.found.sort_by_key(|(actor, _)| *actor);
-        let records = self.found.iter().map(|(_, record)| *record).collect();
-        (Index { addresses: self.addresses, starts, records, classes: self.classes }, skipped)
+        // Each record goes to its actor's next free place, which keeps the order in which one actor's records were found.
+        let mut places = starts.clone();
+        let mut records = self.found.first().map_or_else(Vec::new, |(_, any)| vec![*any; self.found.len()]);
+        for (actor, record) in &self.found {
+            let place = &mut places[*actor as usize];
+            records[*place as usize] = *record;
+            *place += 1;
+        }
+        (Index { addresses: self.addresses, starts, records, table: self.table }, skipped)
     }
 }

@@ -276,6 +276,8 @@ impl Reader {
         // A restart's group does not follow on what lies before it but states it.
         let mut anchored = run.restarts.is_none() && self.chain.is_some();
         for (n, segment) in run.segments.iter().enumerate() {
+            // The disk reads the next segment while this one is being verified.
+            run.segments.iter().skip(n + 1).take(1).for_each(|next| next.file.will_read());
             self.load(segment)?;
             let number = u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
             self.segments.push((segment.path.clone(), Arc::clone(&segment.file)));

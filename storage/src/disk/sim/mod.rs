@@ -5,6 +5,10 @@
 //! rules allow it: unsynced sectors are each old or new, sectors of a journal write in flight may be garbage, unsynced names may
 //! be missing. What it does not model: bytes that rot (see `corrupt`), and intermediate versions of a page written twice.
 
+mod model;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
@@ -12,9 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use self::model::{Change, Content, Names, SECTOR_BYTES, put, sectors, to_index};
 use super::{AlignedBuf, Backend, Completion, File, Files, Open, Token};
-
-const SECTOR_BYTES: usize = 512;
 
 /// How a journal write fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,30 +72,6 @@ struct State {
     fuse: Option<u64>,
 }
 
-#[derive(Clone, Default)]
-struct Content {
-    live: Vec<u8>,
-    durable: Vec<u8>,
-    /// Sectors of `live` that `durable` has not got.
-    dirty: BTreeSet<u64>,
-    /// Sectors that a failed journal write may have left: what it would have written.
-    uncertain: BTreeMap<u64, [u8; SECTOR_BYTES]>,
-}
-
-#[derive(Clone, Default)]
-struct Names {
-    files: BTreeMap<PathBuf, usize>,
-    dirs: BTreeSet<PathBuf>,
-}
-
-#[derive(Clone)]
-enum Change {
-    Create(PathBuf, usize),
-    MakeDir(PathBuf),
-    Rename(PathBuf, PathBuf),
-    Remove(PathBuf),
-}
-
 struct NameChange {
     change: Change,
     durable: bool,
@@ -104,137 +83,6 @@ struct InFlight {
     offset: u64,
     buffer: AlignedBuf,
     token: Token,
-}
-
-impl Change {
-    fn paths(&self) -> [&Path; 2] {
-        match self {
-            Self::Create(path, _) | Self::MakeDir(path) | Self::Remove(path) => [path, path],
-            Self::Rename(from, to) => [from, to],
-        }
-    }
-}
-
-impl Names {
-    fn apply(&mut self, change: &Change) {
-        match change {
-            Change::Create(path, content) => {
-                self.files.insert(path.clone(), *content);
-            }
-            Change::MakeDir(path) => {
-                self.dirs.insert(path.clone());
-            }
-            Change::Remove(path) => {
-                self.files.remove(path);
-                self.dirs.remove(path);
-            }
-            Change::Rename(from, to) => {
-                if let Some(content) = self.files.remove(from) {
-                    self.files.insert(to.clone(), content);
-                } else if self.dirs.contains(from) {
-                    let moved = |path: &PathBuf| path.strip_prefix(from).ok().map(|rest| join(to, rest));
-                    self.files = self.files.iter().map(|(path, c)| (moved(path).unwrap_or_else(|| path.clone()), *c)).collect();
-                    self.dirs = self.dirs.iter().map(|path| moved(path).unwrap_or_else(|| path.clone())).collect();
-                }
-            }
-        }
-    }
-
-    /// Forgets what lies in directories that are not there.
-    fn drop_orphans(&mut self) {
-        let dirs = std::mem::take(&mut self.dirs);
-        let reachable =
-            |path: &Path| path.ancestors().skip(1).all(|a| a.parent().is_none() || a.as_os_str().is_empty() || dirs.contains(a));
-        self.files.retain(|path, _| reachable(path));
-        self.dirs = dirs.iter().filter(|path| reachable(path)).cloned().collect();
-    }
-}
-
-fn join(base: &Path, rest: &Path) -> PathBuf {
-    if rest.as_os_str().is_empty() { base.to_owned() } else { base.join(rest) }
-}
-
-fn sectors(offset: u64, len_bytes: usize) -> std::ops::Range<u64> {
-    offset / SECTOR_BYTES as u64..(offset + len_bytes as u64).div_ceil(SECTOR_BYTES as u64)
-}
-
-fn to_index(offset: u64) -> usize {
-    usize::try_from(offset).unwrap_or(usize::MAX)
-}
-
-/// Copies one sector of `from` into `to`, as far as both reach.
-fn copy_sector(from: &[u8], to: &mut [u8], sector: u64) {
-    let start = to_index(sector * SECTOR_BYTES as u64);
-    let end = (start + SECTOR_BYTES).min(from.len()).min(to.len());
-    if start < end {
-        to[start..end].copy_from_slice(&from[start..end]);
-    }
-}
-
-fn put(bytes: &mut Vec<u8>, offset: u64, data: &[u8]) {
-    let start = to_index(offset);
-    if bytes.len() < start + data.len() {
-        bytes.resize(start + data.len(), 0);
-    }
-    bytes[start..start + data.len()].copy_from_slice(data);
-}
-
-impl Content {
-    /// A write that is durable as a whole: a journal write that completed.
-    fn put_durable(&mut self, offset: u64, data: &[u8]) {
-        put(&mut self.live, offset, data);
-        put(&mut self.durable, offset, data);
-        for sector in sectors(offset, data.len()) {
-            self.uncertain.remove(&sector);
-        }
-    }
-
-    fn put_uncertain(&mut self, offset: u64, data: &[u8]) {
-        for (n, chunk) in data.chunks(SECTOR_BYTES).enumerate() {
-            let mut sector = [0; SECTOR_BYTES];
-            sector[..chunk.len()].copy_from_slice(chunk);
-            self.uncertain.insert(offset / SECTOR_BYTES as u64 + n as u64, sector);
-        }
-    }
-
-    fn sync(&mut self) {
-        self.durable.resize(self.live.len(), 0);
-        for sector in std::mem::take(&mut self.dirty) {
-            copy_sector(&self.live, &mut self.durable, sector);
-        }
-    }
-
-    /// What a power cut leaves of it.
-    fn after_crash(&self, rng: &mut fastrand::Rng) -> Vec<u8> {
-        let mut image = self.durable.clone();
-        if self.live.len() != image.len() && rng.bool() {
-            image.resize(self.live.len(), 0);
-        }
-        for &sector in &self.dirty {
-            if rng.bool() {
-                copy_sector(&self.live, &mut image, sector);
-            }
-        }
-        for (&sector, new) in &self.uncertain {
-            let mut new = *new;
-            match rng.u8(..8) {
-                0..4 => {}
-                4..7 => put_existing(&mut image, sector, &new),
-                _ => {
-                    rng.fill(&mut new);
-                    put_existing(&mut image, sector, &new);
-                }
-            }
-        }
-        image
-    }
-}
-
-fn put_existing(image: &mut [u8], sector: u64, new: &[u8; SECTOR_BYTES]) {
-    let start = to_index(sector * SECTOR_BYTES as u64);
-    if start + SECTOR_BYTES <= image.len() {
-        image[start..start + SECTOR_BYTES].copy_from_slice(new);
-    }
 }
 
 fn eio() -> io::Error {
@@ -654,118 +502,5 @@ impl Backend for SimBackend {
 
     fn name(&self) -> &'static str {
         "sim"
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DIR: &str = "/d";
-
-    fn disk() -> SimDisk {
-        let disk = SimDisk::new();
-        disk.create_dir_all(Path::new(DIR)).unwrap();
-        disk.sync_dir(Path::new("/")).unwrap();
-        disk
-    }
-
-    fn content(disk: &SimDisk, path: &Path) -> Option<Vec<u8>> {
-        let file = disk.open(path, Open::Read).ok()?;
-        let mut bytes = vec![0; to_index(file.len().unwrap())];
-        file.read_at(0, &mut bytes).unwrap();
-        Some(bytes)
-    }
-
-    /// All that power cuts leave of a file, over many of them.
-    fn outcomes(disk: &SimDisk, path: &Path) -> BTreeSet<Option<Vec<u8>>> {
-        (0..200).map(|seed| content(&disk.crash_image(seed), path)).collect()
-    }
-
-    #[test]
-    fn an_unsynced_name_may_be_missing_and_a_synced_one_may_not() {
-        let (disk, path) = (disk(), Path::new("/d/a"));
-        let file = disk.open(path, Open::Create).unwrap();
-        file.write_at(0, &[1; 10]).unwrap();
-        file.sync().unwrap();
-        assert_eq!(outcomes(&disk, path), BTreeSet::from([None, Some(vec![1; 10])]));
-        disk.sync_dir(Path::new(DIR)).unwrap();
-        assert_eq!(outcomes(&disk, path), BTreeSet::from([Some(vec![1; 10])]));
-        disk.rename(path, Path::new("/d/b")).unwrap();
-        assert_eq!(outcomes(&disk, path).len(), 2);
-        disk.sync_dir(Path::new(DIR)).unwrap();
-        assert_eq!(outcomes(&disk, path), BTreeSet::from([None]));
-        disk.remove(Path::new("/d/b")).unwrap();
-        assert_eq!(outcomes(&disk, Path::new("/d/b")).len(), 2);
-    }
-
-    #[test]
-    fn a_directory_whose_name_is_not_synced_may_take_its_files_with_it() {
-        let (disk, path) = (disk(), Path::new("/d/e/a"));
-        disk.create_dir_all(Path::new("/d/e")).unwrap();
-        disk.open(path, Open::Create).unwrap().sync().unwrap();
-        disk.sync_dir(Path::new("/d/e")).unwrap();
-        assert_eq!(outcomes(&disk, path), BTreeSet::from([None, Some(vec![])]));
-        disk.sync_dir(Path::new(DIR)).unwrap();
-        assert_eq!(outcomes(&disk, path), BTreeSet::from([Some(vec![])]));
-        disk.rename(Path::new("/d/e"), Path::new("/d/f")).unwrap();
-        disk.sync_dir(Path::new(DIR)).unwrap();
-        assert_eq!(outcomes(&disk, Path::new("/d/f/a")), BTreeSet::from([Some(vec![])]));
-    }
-
-    #[test]
-    fn unsynced_sectors_are_each_old_or_new() {
-        let (disk, path) = (disk(), Path::new("/d/a"));
-        let file = disk.open(path, Open::Create).unwrap();
-        file.write_at(0, &[1; 1024]).unwrap();
-        disk.sync_all(Path::new(DIR)).unwrap();
-        file.write_at(0, &[2; 1024]).unwrap();
-        let sectors = |a, b| Some([[a; 512], [b; 512]].concat());
-        assert_eq!(outcomes(&disk, path), BTreeSet::from([sectors(1, 1), sectors(1, 2), sectors(2, 1), sectors(2, 2)]));
-        file.sync().unwrap();
-        assert_eq!(outcomes(&disk, path), BTreeSet::from([sectors(2, 2)]));
-    }
-
-    #[test]
-    fn a_journal_write_in_flight_may_leave_garbage_and_a_completed_one_is_durable() {
-        let (disk, path) = (disk(), Path::new("/d/a"));
-        let file = disk.open(path, Open::Create).unwrap();
-        file.write_at(0, &[1; 4096]).unwrap();
-        disk.sync_all(Path::new(DIR)).unwrap();
-        disk.pause();
-        let mut backend = disk.backend();
-        let mut buffer = AlignedBuf::new();
-        buffer.extend(&[2; 4096]);
-        backend.submit(&file, 0, buffer, 9);
-        let sector_kinds: BTreeSet<u8> = (0..100)
-            .flat_map(|seed| content(&disk.crash_image(seed), path).unwrap().chunks(512).map(kind).collect::<Vec<_>>())
-            .collect();
-        assert_eq!(sector_kinds, BTreeSet::from([0, 1, 2]));
-        disk.resume();
-        let mut done = Vec::new();
-        backend.reap(&mut done);
-        assert!(done.len() == 1 && done[0].token == 9 && done[0].result.is_ok());
-        assert_eq!(outcomes(&disk, path), BTreeSet::from([Some(vec![2; 4096])]));
-    }
-
-    /// 1 and 2 for a sector full of that, 0 for garbage.
-    fn kind(sector: &[u8]) -> u8 {
-        if sector.iter().all(|byte| *byte == sector[0]) { sector[0] } else { 0 }
-    }
-
-    #[test]
-    fn a_disk_without_power_does_nothing_and_a_full_one_says_so() {
-        let (disk, path) = (disk(), Path::new("/d/a"));
-        let file = disk.open(path, Open::Create).unwrap();
-        disk.set_capacity(Some(100));
-        file.write_at(0, &[1; 100]).unwrap();
-        assert_eq!(file.write_at(100, &[1]).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
-        file.write_at(0, &[2; 100]).unwrap();
-        disk.sync_all(Path::new(DIR)).unwrap();
-        disk.cut_power_after(1);
-        file.write_at(0, &[3; 100]).unwrap();
-        assert!(disk.is_dead());
-        assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(libc::EIO));
-        assert_eq!(outcomes(&disk, path), BTreeSet::from([Some(vec![2; 100]), Some(vec![3; 100])]));
     }
 }
