@@ -276,6 +276,11 @@ impl Reader {
         // A restart's group does not follow on what lies before it but states it.
         let mut anchored = run.restarts.is_none() && self.chain.is_some();
         for (n, segment) in run.segments.iter().enumerate() {
+            if n > 0 && !anchored {
+                // Segments before the oldest may have been used again, so its first group is believed as it is. If that one is not
+                // there, what follows in later segments has lost what it builds on.
+                break;
+            }
             // The disk reads the next segment while this one is being verified.
             run.segments.iter().skip(n + 1).take(1).for_each(|next| next.file.will_read());
             self.load(segment)?;

@@ -83,6 +83,32 @@ fn a_group_that_succeeded_behind_a_failed_one_is_lost_with_it() {
 }
 
 #[test]
+fn a_group_without_the_one_before_it_does_not_count_even_when_all_before_that_is_in_base_files() {
+    on_sim(async |bed| {
+        let bed = Bed { segments_max: 3, ..bed };
+        let journal = bed.journal(1, 0);
+        until_durable(&journal, put(&journal, 1, 1, 55_000).unwrap()).await;
+        bed.sim.pause();
+        // One group in the second segment, one in the third; the first segment's records are in base files.
+        put(&journal, 1, 2, 40_000).unwrap();
+        journal.cut();
+        put(&journal, 1, 3, 30_000).unwrap();
+        journal.cut();
+        assert_eq!(bed.sim.in_flight(), 2);
+        journal.recycle_through(journal.durable());
+        bed.sim.complete(1);
+        assert_eq!(bed.segments(1, 0).first(), Some(&bed.dir.join("00000001-0000/00000002.seg")));
+        let mut found = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            found.insert(sequences(&Bed::over(bed.sim.crash_image(seed)).recover(), 1));
+        }
+        assert_eq!(found, [vec![]].into(), "the second was torn each time, and the third is nothing without it");
+        bed.sim.resume();
+        assert_eq!(sequences(&Bed::over(bed.sim.crash_image(1)).recover(), 1), [2, 3]);
+    });
+}
+
+#[test]
 fn a_failure_is_told_only_when_nothing_is_in_flight_any_more() {
     on_sim(async |bed| {
         let journal = bed.journal(1, 0);
