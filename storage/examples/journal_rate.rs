@@ -101,7 +101,8 @@ async fn measure(io: Io, outstanding: usize, cut_each: bool) {
     waits.sort_unstable();
     let at = |q: usize| waits[(waits.len() - 1) * q / 1000] / 1000;
     println!(
-        "{:26} {outstanding:5} outstanding: {:7} records/s  p50 {:5} us  p99 {:5} us  {:5.1} us CPU/group  {:5.2} us CPU/record  {:.0}% of a core",
+        "{:26} {outstanding:5} outstanding: {:7} records/s  p50 {:5} us  p99 {:5} us  {:5.1} us CPU/group  {:5.2} us CPU/record  \
+         {:.0}% of a core",
         journal.backend_name(),
         done * 1_000_000_000 / wall,
         at(500),

@@ -2,9 +2,9 @@
 //!
 //! What it is not: it does not know which segments still hold needed records; the writer gives back those that do not.
 //!
-//! Invariants: free segments are used again in the order they were given back, oldest first, one at a time, each rename durable
-//! before the next, so that what is on disk is always a suffix of the journal. An epoch number is used once; one whose
-//! preparation failed was never used.
+//! Invariants: free segments are used again in the order they were given back, one at a time, each rename durable before the
+//! next. Checkpointed ones come oldest first and void ones newest first, so that what is on disk never has a hole. An epoch
+//! number is used once; one whose preparation failed was never used.
 
 use std::collections::VecDeque;
 use std::future::Future;

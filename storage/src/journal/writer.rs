@@ -500,10 +500,10 @@ impl State {
         if let Some(segment) = self.current.take() {
             self.sealed.push_back(Sealed { segment, last_lsn: self.durable.lsn });
         }
-        // What was written past the segment of the durable point is void and free at once. It is used again before that segment
-        // can be, so that no crash finds it without what it was to follow.
+        // What was written past the segment of the durable point is void and free at once: the newest first, so that no crash
+        // finds one of them without the one before it.
         let kept = self.sealed.partition_point(|sealed| sealed.segment.epoch <= self.durable.epoch);
-        for void in self.sealed.drain(kept..) {
+        for void in self.sealed.drain(kept..).rev() {
             self.supply.give_back(void.segment.path);
         }
         if let Some(last) = self.sealed.back_mut() {

@@ -109,6 +109,37 @@ fn a_group_without_the_one_before_it_does_not_count_even_when_all_before_that_is
 }
 
 #[test]
+fn void_segments_are_used_again_newest_first_so_that_none_is_found_without_the_one_before_it() {
+    on_sim(async |bed| {
+        let bed = Bed { segments_max: 3, ..bed };
+        let journal = bed.journal(1, 0);
+        until_durable(&journal, put(&journal, 1, 1, 55_000).unwrap()).await;
+        bed.sim.pause();
+        put(&journal, 1, 2, 40_000).unwrap();
+        journal.cut();
+        put(&journal, 1, 3, 30_000).unwrap();
+        journal.cut();
+        journal.recycle_through(journal.durable());
+        // Both fail and both are on disk after all.
+        bed.sim.fail_next(Fault::Eio, Fate::Kept);
+        bed.sim.fail_next(Fault::Eio, Fate::Kept);
+        bed.sim.complete(0);
+        bed.sim.complete(0);
+        while !matches!(next_progress(&journal).expect("a failure"), Progress::Failed { .. }) {}
+        let mut found = std::collections::BTreeSet::new();
+        for operations in 0..40 {
+            // The restart, and preparing what comes after it, stop at any step.
+            let image = bed.sim.crash_image(operations);
+            found.insert(sequences(&Bed::over(image).recover(), 1));
+            bed.sim.cut_power_after(1);
+            journal.restart();
+            while next_progress(&journal).is_some() {}
+        }
+        assert!(found.iter().all(|found| found.is_empty() || found[0] == 2), "{found:?}");
+    });
+}
+
+#[test]
 fn a_failure_is_told_only_when_nothing_is_in_flight_any_more() {
     on_sim(async |bed| {
         let journal = bed.journal(1, 0);
