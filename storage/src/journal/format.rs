@@ -156,7 +156,8 @@ pub struct Record<'a> {
     pub actor: u64,
     /// Who it is; written only when this is the actor's first record in a segment.
     pub address: &'a Address,
-    /// The actor's own count of its records, over all journals.
+    /// The actor's own count of its records that were not lost, over all journals. 1 again says that its base file has everything
+    /// before it.
     pub actor_sequence: u64,
     /// What the body is; `EpochEnds` is the journal's own.
     pub kind: RecordKind,

@@ -200,14 +200,15 @@ impl IndexBuilder {
     }
 
     /// Groups the records by actor, in order. With `skip_gaps`, a record that does not follow on its actor's record before it is
-    /// left out: what it builds on is lost. Returns how many were.
+    /// left out: what it builds on is lost. One that is its actor's first again builds on the base file alone. Returns how many
+    /// were left out.
     pub(super) fn finish(mut self, skip_gaps: bool) -> (Index, usize) {
         let before = self.found.len();
         if skip_gaps {
             let mut last: Vec<Option<u64>> = vec![None; self.addresses.len()];
             self.found.retain(|(actor, record)| {
                 let last = &mut last[*actor as usize];
-                let follows = last.is_none_or(|last| record.actor_sequence == last + 1);
+                let follows = record.actor_sequence == 1 || last.is_none_or(|last| record.actor_sequence == last + 1);
                 if follows {
                     *last = Some(record.actor_sequence);
                 }
@@ -231,5 +232,36 @@ impl IndexBuilder {
             *place += 1;
         }
         (Index { addresses: self.addresses, starts, records, table: self.table }, skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(sequences: &[u64]) -> Vec<u64> {
+        let record = |sequence: &u64| RecordRef {
+            lsn: Lsn(*sequence),
+            actor_sequence: *sequence,
+            segment: 0,
+            offset: 0,
+            len_bytes: 0,
+            kind: RecordKind::Pages,
+            durable: true,
+        };
+        let mut builder = IndexBuilder::default();
+        let actor = builder.intern("c", "n");
+        builder.found.extend(sequences.iter().map(|sequence| (actor, record(sequence))));
+        let (index, skipped) = builder.finish(true);
+        let kept: Vec<_> = index.records(&Address::new("c", "n")).iter().map(|record| record.actor_sequence).collect();
+        assert_eq!(kept.len() + skipped, sequences.len());
+        kept
+    }
+
+    #[test]
+    fn after_a_loss_a_record_counts_if_it_follows_or_builds_on_the_base_file_alone() {
+        assert_eq!(kept(&[3, 4, 5]), [3, 4, 5]);
+        assert_eq!(kept(&[1, 2, 4, 5]), [1, 2]);
+        assert_eq!(kept(&[1, 2, 4, 1, 2]), [1, 2, 1, 2]);
     }
 }

@@ -291,6 +291,13 @@ impl Journal {
         !state.supply.has_ready() && !state.supply.is_idle()
     }
 
+    /// Bytes that the current segment still takes.
+    #[must_use]
+    pub fn segment_left_bytes(&self) -> u64 {
+        let state = self.state.borrow();
+        if state.current.is_some() { state.segment_bytes.saturating_sub(state.offset) } else { 0 }
+    }
+
     /// Whether records are taken.
     #[must_use]
     pub fn is_running(&self) -> bool {

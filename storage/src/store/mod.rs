@@ -34,7 +34,7 @@ use crate::disk::Files;
 use crate::disk::background::Background;
 use crate::error::Refused;
 use crate::journal::{self, Journal, RECORD_HEADER_BYTES, Record, RecordKind};
-use crate::limits::CATALOGS_KEPT;
+use crate::limits::{CATALOGS_KEPT, OVERLAY_BYTES_MAX, PENDING_BYTES_MAX, TRANSACTION_BYTES_MAX};
 use crate::sql::{Commit, CommitSink, Pages};
 use crate::types::{Address, Lsn};
 
@@ -125,7 +125,8 @@ struct Database {
     id: u64,
     address: Address,
     pages: Rc<RefCell<Pages>>,
-    /// Counts its commits since it was loaded.
+    /// Counts its records that were not lost, from where its last one in a journal stood when it was loaded; from 0 if its base
+    /// file had everything.
     sequence: Cell<u64>,
     /// Whether a connection has it.
     open: Cell<bool>,
@@ -154,11 +155,13 @@ impl CoreStore {
         self.inner.failed.get()
     }
 
-    /// Whether memory that waits for the disk is within its bounds. When not, no new event should start.
+    /// Whether a new event should start: memory that waits for the disk is within its bounds, and what the event commits will
+    /// find room. While the next journal segment is being made, an event had better wait for it than be refused as full.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.inner.journal.pending_bytes() < crate::limits::PENDING_BYTES_MAX
-            && self.inner.overlay_bytes.get() < crate::limits::OVERLAY_BYTES_MAX
+        let journal = &self.inner.journal;
+        let segment_comes = journal.awaits_segment() && journal.segment_left_bytes() < TRANSACTION_BYTES_MAX as u64;
+        journal.pending_bytes() < PENDING_BYTES_MAX && self.inner.overlay_bytes.get() < OVERLAY_BYTES_MAX && !segment_comes
     }
 
     /// Lets what is pending be written. Call it between guest runs only: what a run committed must not be split over groups.
@@ -337,9 +340,16 @@ impl Inner {
     fn take_back(&self, durable: Lsn) {
         self.failed.set(true);
         for (_, lost) in self.undurable.borrow_mut().drain(..) {
-            if let Undurable::Pages(database) = lost {
-                database.pages.borrow_mut().revert(durable);
-                self.account(&database);
+            let database = match lost {
+                Undurable::Pages(database) => {
+                    database.pages.borrow_mut().revert(durable);
+                    self.account(&database);
+                    Some(database)
+                }
+                Undurable::Meta(address) => self.databases.borrow().get(&address).cloned(),
+            };
+            if let Some(database) = database {
+                database.sequence.set(database.sequence.get().saturating_sub(1));
             }
         }
         self.metas.borrow_mut().revert(durable);

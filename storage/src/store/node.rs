@@ -67,11 +67,12 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Brings a database's pages up to the newest record.
-    pub(super) fn replay(&self, pages: &mut Pages) -> Result<(), StorageError> {
+    /// Brings a database's pages up to the newest record; returns where the count of its records stands.
+    pub(super) fn replay(&self, pages: &mut Pages) -> Result<u64, StorageError> {
         let recovery = &self.shared.recovery;
         let mut buffer = Vec::new();
-        for record in recovery.index.records(&self.address).iter().filter(|record| record.kind == RecordKind::Pages) {
+        let records = recovery.index.records(&self.address);
+        for record in records.iter().filter(|record| record.kind == RecordKind::Pages) {
             let read = recovery.read_record(record, &mut buffer)?;
             // What was recovered is durable: its position is before every position of this start.
             pages.replay(Lsn::ZERO, read.size_pages, read.body).map_err(|error| StorageError::Open {
@@ -79,7 +80,7 @@ impl Tail {
                 message: format!("a record of the journal could not be applied: {error}"),
             })?;
         }
-        Ok(())
+        Ok(records.last().map_or(0, |record| record.actor_sequence))
     }
 }
 

@@ -81,8 +81,9 @@ impl Inner {
         let mut pages = Pages::new(base, size_pages);
         let tail = self.tails.borrow_mut().remove(address);
         let recovered = tail.is_some();
+        let mut sequence = 0;
         if let Some(tail) = tail {
-            tail.replay(&mut pages)?;
+            sequence = tail.replay(&mut pages)?;
         }
         pages.set_base(None);
         self.next_database.set(self.next_database.get() + 1);
@@ -90,7 +91,7 @@ impl Inner {
             id: self.next_database.get(),
             address: address.clone(),
             pages: Rc::new(RefCell::new(pages)),
-            sequence: Cell::new(0),
+            sequence: Cell::new(sequence),
             open: Cell::new(false),
             queued: Cell::new(recovered),
             accounted_bytes: Cell::new(0),
