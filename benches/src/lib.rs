@@ -91,7 +91,7 @@ impl Core {
         for actor in &actors {
             actor.connection.exec(SCHEMA, &[], true).await.expect("runs");
             for key in 0..KEYS {
-                upsert(actor, key).await;
+                upsert(actor, key, 0).await;
             }
         }
         let core = Self { store, actors, clock, random: fastrand::Rng::with_seed(1) };
@@ -128,13 +128,13 @@ impl Core {
     async fn run_while(&mut self, outstanding: usize, more: impl Fn(u64, u64) -> bool) -> Leg {
         let (start_ns, start_cpu, start_bytes) = (self.clock.monotonic_ns(), cpu_us(), self.store.stats().journal_written_bytes);
         let mut waiting: VecDeque<(Lsn, u64)> = VecDeque::new();
-        let mut latency = Histogram::<u64>::new(3).expect("bounds");
+        let mut latency = histogram();
         let (mut started, mut now_ns) = (0_u64, start_ns);
         loop {
             while waiting.len() < outstanding && more(started, now_ns) {
                 let index = usize::try_from(started).unwrap_or(0) % self.actors.len();
                 now_ns = self.clock.monotonic_ns();
-                upsert(&self.actors[index], self.random.i64(0..KEYS)).await;
+                upsert(&self.actors[index], self.random.i64(0..KEYS), self.random.u64(..)).await;
                 waiting.push_back((self.actors[index].connection.positions().gate, now_ns));
                 started += 1;
             }
@@ -156,8 +156,13 @@ impl Core {
     }
 }
 
-async fn upsert(actor: &Opened, key: i64) {
-    let value = Value::Blob(vec![u8::try_from(key & 0xff).unwrap_or(0); VALUE_BYTES]);
+/// A value made of a number: rows that are written again differ from what they were in all their bytes.
+fn value(number: u64) -> Vec<u8> {
+    number.to_le_bytes().into_iter().cycle().take(VALUE_BYTES).collect()
+}
+
+async fn upsert(actor: &Opened, key: i64, number: u64) {
+    let value = Value::Blob(value(number));
     actor.connection.exec(UPSERT, &[Value::Integer(key), value], true).await.expect("commits");
 }
 
@@ -171,13 +176,13 @@ pub fn peer(data: &Path, outstanding: usize, duration: Duration) -> Leg {
     database.execute_batch(SCHEMA).expect("runs");
     let mut statement = database.prepare(UPSERT).expect("prepares");
     let mut random = fastrand::Rng::with_seed(1);
-    let mut latency = Histogram::<u64>::new(3).expect("bounds");
+    let mut latency = histogram();
     let (start_ns, start_cpu) = (clock.monotonic_ns(), cpu_us());
     let end_ns = start_ns + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let mut waiting: VecDeque<u64> = std::iter::repeat_n(start_ns, outstanding).collect();
     let (mut now_ns, mut done) = (start_ns, 0);
     while now_ns < end_ns {
-        statement.execute(rusqlite::params![random.i64(0..KEYS), [7_u8; VALUE_BYTES]]).expect("commits");
+        statement.execute(rusqlite::params![random.i64(0..KEYS), value(random.u64(..))]).expect("commits");
         now_ns = clock.monotonic_ns();
         if let Some(since_ns) = waiting.pop_front() {
             latency.saturating_record((now_ns - since_ns) / 1000);
@@ -202,6 +207,11 @@ pub fn probe(data: &Path) -> f64 {
         file.sync_data().expect("syncs");
     }
     f64::from(writes) / Duration::from_nanos(clock.monotonic_ns() - start_ns).as_secs_f64()
+}
+
+/// Latencies up to a minute, µs. With bounds: one that grows by itself clamps what it is given until it has grown.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000, 3).expect("bounds")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates and averages of a bench")]

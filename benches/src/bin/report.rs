@@ -100,6 +100,18 @@ fn main() {
         rows[0].ours.bytes,
         rows[0].ours.bytes / FULL_PAGES_BYTES
     );
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu =
+        read("/proc/cpuinfo").lines().find_map(|line| line.strip_prefix("model name\t: ").map(str::to_owned)).unwrap_or_default();
+    let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let _infallible = writeln!(
+        text,
+        "\nBytes are those of records, without the padding of groups. Columns besides the ratio are of one leg.\n\n\
+         What limits D1: compare its CPU per commit and rate with those of 1,024 outstanding. Where the CPU is alike and the rate \
+         is not, 64 commits under way are too few to fill two flushes in flight, and a faster disk helps the peer, which flushes \
+         for every commit, more than us.\n\nMachine: {cpus} CPUs, {cpu}, Linux {}.",
+        read("/proc/sys/kernel/osrelease").trim()
+    );
     print!("{text}");
     if let Err(error) = std::fs::write("docs/benchmarks.md", text) {
         eprintln!("docs/benchmarks.md: {error}; run it from the repository's root");
