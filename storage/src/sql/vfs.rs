@@ -2,8 +2,7 @@
 //!
 //! SQLite runs with its rollback journal in memory and no cache spilling, so it writes only while it commits: `xWrite` stages
 //! pages, `FCNTL_SYNC` is the commit point. An error there (or from a write) makes SQLite put the original pages back and sync
-//! again; those do not differ from what is committed, because nothing had been installed, so that sync records nothing. No flag
-//! has to be kept for it, which a rollback that itself fails could leave set. A truncation comes after the sync and cannot fail:
+//! again; `aborting` makes that a no-op, because nothing had been installed. A truncation comes after the sync and cannot fail:
 //! the size of a commit is what page 1 says.
 
 use std::cell::{Cell, RefCell};
@@ -66,6 +65,7 @@ struct State {
     body: Vec<u8>,
     /// Old images read from the base file while the body was made.
     base_images: Vec<(u32, Arc<Page>)>,
+    aborting: bool,
 }
 
 /// Staged buffers kept for the next transaction; a larger one gives its memory back.
@@ -117,7 +117,14 @@ impl State {
 
     /// The commit point.
     fn sync(&mut self) -> c_int {
-        let result = if self.staged.is_empty() { ffi::SQLITE_OK } else { self.commit() };
+        if std::mem::replace(&mut self.aborting, false) || self.staged.is_empty() {
+            self.clear();
+            return ffi::SQLITE_OK;
+        }
+        let result = self.commit();
+        if result != ffi::SQLITE_OK {
+            self.aborting = true;
+        }
         self.clear();
         result
     }
@@ -256,7 +263,8 @@ unsafe extern "C" fn open(
     // Only a main database is ever opened: journals and temporary files are in memory.
     let made_of = if flags & ffi::SQLITE_OPEN_MAIN_DB == 0 { None } else { HANDOVER.take() };
     let Some(made_of) = made_of else { return ffi::SQLITE_CANTOPEN };
-    let state = State { made_of, staged: Vec::new(), spare: Vec::new(), body: Vec::new(), base_images: Vec::new() };
+    let state =
+        State { made_of, staged: Vec::new(), spare: Vec::new(), body: Vec::new(), base_images: Vec::new(), aborting: false };
     // SAFETY: as above; `out_flags` may be null.
     unsafe {
         *file.cast() = VfsFile { base: ffi::sqlite3_file { pMethods: &raw const METHODS }, state: Box::into_raw(Box::new(state)) };
@@ -280,6 +288,10 @@ unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, buf: *mut c_void, bytes:
 }
 
 unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, buf: *const c_void, bytes: c_int, offset: i64) -> c_int {
+    let state = state(file);
+    if state.aborting {
+        return ffi::SQLITE_OK;
+    }
     let page_bytes = PAGE_BYTES as u64;
     let number = u64::try_from(offset).ok().filter(|offset| offset % page_bytes == 0).map(|offset| offset / page_bytes + 1);
     let Some(pgno) = number.and_then(|number| u32::try_from(number).ok()).filter(|_| usize::try_from(bytes) == Ok(PAGE_BYTES))
@@ -287,7 +299,7 @@ unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, buf: *const c_void, byt
         return ffi::SQLITE_IOERR_WRITE;
     };
     // SAFETY: SQLite gives a buffer of `bytes` bytes, which is a page.
-    state(file).stage(pgno, unsafe { &*buf.cast() });
+    state.stage(pgno, unsafe { &*buf.cast() });
     ffi::SQLITE_OK
 }
 
