@@ -1,5 +1,6 @@
 //! The SQL layer over a sink that keeps every record: what is captured, replayed, refused, bounded.
 
+mod bounds;
 mod model;
 
 use std::cell::{Cell, RefCell};
