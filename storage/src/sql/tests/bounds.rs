@@ -120,6 +120,12 @@ fn statements_that_need_too_much_memory_end_and_give_it_back() {
         "WITH RECURSIVE n(i, b) AS (SELECT 1, x'' UNION ALL SELECT i + 1, randomblob(1000000) FROM n, (SELECT 1 UNION ALL SELECT 2)
          LIMIT 100000) SELECT count(*) FROM n"
             .into(),
+        // Each of them alone would fit.
+        format!(
+            "{} SELECT {} FROM n",
+            n(15, "zeroblob(500000)"),
+            (0..12).map(|m| format!("length(group_concat(hex(b) || {m}))")).collect::<Vec<_>>().join(", ")
+        ),
         format!("CREATE TEMP TABLE big AS {} SELECT b FROM n", n(400, "randomblob(1000000)")),
         format!("CREATE TABLE big AS {} SELECT b FROM n", n(400, "randomblob(1000000)")),
     ] {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::types::ValueRef;
 
-use super::{Fixture, open_with};
+use super::{Fixture, Recorder, open_with};
 use crate::disk::File;
 use crate::error::{Refused, SqlError};
 use crate::limits::PAGE_BYTES;
@@ -220,17 +220,26 @@ impl Run {
                 self.ours.connection.budget().reset(u64::MAX);
             }
             48..50 => self.end_event(),
-            50..53 => {
-                self.durable = Lsn(self.random.u64(self.durable.0..=self.newest().0));
-                self.ours.pages.borrow_mut().durable(self.durable);
+            50..52 => self.harden(),
+            52..54 if self.taken.is_none() => {
+                self.taken = Some(self.ours.pages.borrow().checkpoint_take());
+                if self.random.bool() {
+                    self.harden();
+                }
             }
-            53 if self.taken.is_none() => self.taken = Some(self.ours.pages.borrow().checkpoint_take()),
-            54..57 => self.checkpoint(),
+            52..57 => self.checkpoint(),
             57 => self.check(),
             58 => self.check_replay(),
-            59 if self.random.bool() => self.lose_suffix(),
+            59 => self.lose_suffix(),
             _ => {}
         }
+    }
+
+    /// Something more becomes durable, often everything.
+    fn harden(&mut self) {
+        let newest = self.newest();
+        self.durable = if self.random.bool() { newest } else { Lsn(self.random.u64(self.durable.0..=newest.0)) };
+        self.ours.pages.borrow_mut().durable(self.durable);
     }
 
     /// Writes the set that was taken, once it may be written; sometimes a start comes in the middle of it.
@@ -278,6 +287,7 @@ impl Run {
             replayed.replay(record.lsn, record.size_pages, &record.body).expect("applies");
         }
         assert_same(&replayed, &pages, &format!("seed {}: records {from} to {newest} on the base file", self.seed));
+        assert_same(&from_nothing(&self.ours.recorder), &pages, &format!("seed {}: records to {newest}", self.seed));
     }
 
     /// Everything past a position is lost; the actor is loaded again.
@@ -292,11 +302,7 @@ impl Run {
         let mut pages = Rc::into_inner(pages).expect("nobody else has it").into_inner();
         pages.revert(to);
         recorder.records.borrow_mut().retain(|record| record.lsn <= to);
-        let mut expected = Pages::new(None, 0);
-        for record in recorder.records.borrow().iter() {
-            expected.replay(record.lsn, record.size_pages, &record.body).expect("applies");
-        }
-        assert_same(&pages, &expected, &format!("seed {}: reverted to {to}", self.seed));
+        assert_same(&pages, &from_nothing(&recorder), &format!("seed {}: reverted to {to}", self.seed));
         self.taken = self.taken.take().filter(|set| set.lsn <= to);
         self.made_by.split_off(&to.next());
         let made_by = *self.made_by.get(&to).expect("every position is known");
@@ -340,14 +346,34 @@ impl Run {
             ),
             31 => format!("CREATE INDEX IF NOT EXISTS i{0} ON t (v, {0})", key % 2),
             32 => format!("DROP INDEX IF EXISTS i{}", key % 2),
-            _ => format!(
-                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {}) INSERT INTO c SELECT printf('%.*c', 500, 'y') FROM n",
-                random.u32(1..800)
-            ),
+            _ => many(random),
         };
-        // Pages become free again, or a database that may shrink never does.
-        if random.u8(0..12) == 0 { "DELETE FROM c".into() } else { sql }
+        // Pages become free again and are used anew, or a database that may shrink never does; more of it where one may.
+        match random.u8(0..if self.seed.is_multiple_of(2) { 48 } else { 16 }) {
+            0 => "DELETE FROM c".into(),
+            1 => format!("DELETE FROM c WHERE rowid > {key}"),
+            2 if !self.seed.is_multiple_of(2) => "PRAGMA incremental_vacuum".into(),
+            2 | 3 => many(random),
+            _ => sql,
+        }
     }
+}
+
+/// Rows that are alike, so that a page which comes back looks like what it was.
+fn many(random: &mut fastrand::Rng) -> String {
+    format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {}) INSERT INTO c SELECT printf('%.*c', 500, 'y') FROM n",
+        random.u32(1..800)
+    )
+}
+
+/// What all records make without a base file.
+fn from_nothing(recorder: &Recorder) -> Pages {
+    let mut pages = Pages::new(None, 0);
+    for record in recorder.records.borrow().iter() {
+        pages.replay(record.lsn, record.size_pages, &record.body).expect("applies");
+    }
+    pages
 }
 
 fn assert_same(one: &Pages, other: &Pages, what: &str) {
