@@ -251,3 +251,15 @@ async fn a_write_dropped_inside_a_transaction_takes_the_transaction_with_it() {
     assert_eq!(db.rows("SELECT v FROM t"), [Value::Integer(3)]);
     assert_sound(&db);
 }
+
+#[test]
+fn whatever_stands_behind_the_one_statement_is_refused_before_it_runs() {
+    let db = fixture();
+    db.exec("CREATE TABLE t (v)").expect("runs");
+    for behind in ["SELECT 2", "123", "(SELECT 2)", "'text'", "/* */ ?"] {
+        assert!(db.connection.query_now(&format!("SELECT 1; {behind}"), &[]).is_err(), "{behind}");
+        let insert = format!("INSERT INTO t VALUES (?); {behind}");
+        assert!(db.connection.exec_now(&insert, &[Value::Null], false).is_err(), "{behind}");
+    }
+    assert_eq!(db.rows("SELECT count(*) FROM t; -- only words\n ; /* and signs */ ;"), [Value::Integer(0)]);
+}
