@@ -211,7 +211,7 @@ impl Connection {
         while !rest.is_empty() {
             let Some((text, statement)) = self.statement(rest)? else { break };
             let behind = &rest[statement.taken_bytes..];
-            if !params.is_empty() && !guard::first_word(behind).is_empty() {
+            if !params.is_empty() && guard::has_statement(behind) {
                 return Err(misuse("parameters go with one statement only; run the statements one by one"));
             }
             let before = self.total_changes();
@@ -234,7 +234,7 @@ impl Connection {
         let _account = memory::enter(&self.account);
         self.progress.begin_unsuspended();
         let Some((text, statement)) = self.statement(sql)? else { return Err(misuse("there is no statement in the text")) };
-        if !guard::first_word(&sql[statement.taken_bytes..]).is_empty() {
+        if guard::has_statement(&sql[statement.taken_bytes..]) {
             return Err(misuse("a query is one statement"));
         }
         let mut rows = Rows { columns: statement.columns(), values: Vec::new() };

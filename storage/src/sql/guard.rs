@@ -98,8 +98,13 @@ pub(super) fn is_whole_rollback(sql: &str) -> bool {
 }
 
 /// The first word of a statement, behind white space, comments and empty statements.
-pub(super) fn first_word(sql: &str) -> &str {
+fn first_word(sql: &str) -> &str {
     split_word(sql).0
+}
+
+/// Whether anything but white space, comments and empty statements is in a text, be it a statement or a mistake.
+pub(super) fn has_statement(sql: &str) -> bool {
+    split_word(sql) != ("", "")
 }
 
 /// `first_word`, and what is behind it.

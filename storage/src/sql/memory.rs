@@ -136,3 +136,32 @@ fn charge(block: *mut c_void) {
 fn discharge(block: *mut c_void) {
     with_current(|account| account.used_bytes.set(account.used_bytes.get().saturating_sub(usable(block))));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_bounds_new_blocks_and_grown_ones_and_a_refused_growth_leaves_the_block() {
+        let account = Account::new(1 << 20);
+        let entered = enter(&account);
+        // SAFETY: blocks are used within their sizes and freed once.
+        unsafe {
+            let block = malloc(600_000);
+            assert!(!block.is_null());
+            block.cast::<u8>().write(7);
+            assert!(malloc(600_000).is_null(), "a second one is over the bound");
+            assert!(realloc(block, 1_200_000).is_null(), "so is the first one, grown");
+            assert_eq!(block.cast::<u8>().read(), 7);
+            assert!((600_000..1 << 20).contains(&account.used_bytes()), "{} bytes", account.used_bytes());
+            let block = realloc(block, 1_000_000);
+            assert!(!block.is_null(), "growth within the bound is fine");
+            free(block);
+        }
+        assert_eq!(account.used_bytes(), 0);
+        drop(entered);
+        // SAFETY: as above.
+        unsafe { free(malloc(2_000_000)) };
+        assert_eq!(account.used_bytes(), 0, "what runs outside is not charged");
+    }
+}
