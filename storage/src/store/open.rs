@@ -110,7 +110,10 @@ impl Inner {
             let pages = database.pages.borrow();
             pages.first_dirty().is_none() && pages.undo_bytes() == 0
         };
-        if clean && !database.open.get() {
+        // The queue of checkpoints may still hold one that was forgotten when its commits were lost; its address may have been
+        // loaded anew since, and that entry is not this one.
+        let is_entry = self.databases.borrow().get(&database.address).is_some_and(|entry| Rc::ptr_eq(entry, database));
+        if clean && is_entry && !database.open.get() {
             self.databases.borrow_mut().remove(&database.address);
             self.overlay_bytes.set(self.overlay_bytes.get() - database.accounted_bytes.replace(0));
         }
