@@ -79,12 +79,11 @@ impl Inner {
             None => 0,
         };
         let mut pages = Pages::new(base, size_pages);
-        let tail = self.tails.borrow_mut().remove(address);
-        let recovered = tail.is_some();
-        let mut sequence = 0;
-        if let Some(tail) = tail {
-            sequence = tail.replay(&mut pages)?;
-        }
+        // The tail stays until it is replayed: after an error the next attempt needs it.
+        let replayed = self.tails.borrow().get(address).map(|tail| tail.replay(&mut pages)).transpose()?;
+        self.tails.borrow_mut().remove(address);
+        let recovered = replayed.is_some();
+        let sequence = replayed.unwrap_or(0);
         pages.set_base(None);
         self.next_database.set(self.next_database.get() + 1);
         let database = Rc::new(Database {

@@ -188,7 +188,7 @@ impl Bed {
             stores.push(CoreStore::open(options, part, disk)?);
         }
         let tasks = stores.iter().map(|store| spawn_local(store.clone().run_checkpoints())).collect();
-        Ok(Node { stores, tasks, clock, time })
+        Ok(Node { stores, tasks, clock, time, sim: self.sim.clone() })
     }
 
     /// Starts a node and waits until it may serve.
@@ -207,6 +207,7 @@ pub(crate) struct Node {
     tasks: Vec<JoinHandle<()>>,
     clock: Clock,
     pub(crate) time: Arc<ManualClock>,
+    sim: SimDisk,
 }
 
 impl Drop for Node {
@@ -270,8 +271,22 @@ impl Node {
     pub(crate) async fn close(self) -> Result<(), StorageError> {
         let closing: Vec<_> = self.stores.iter().cloned().map(|store| spawn_local(async move { store.close().await })).collect();
         for closing in closing {
+            let mut pumped = 0;
             while !closing.is_finished() {
-                self.pump().await;
+                if self.sim.is_dead() {
+                    // Its writes never end; neither does it.
+                    closing.abort();
+                    return Err(StorageError::Restarting);
+                }
+                pumped += 1;
+                let stats: Vec<_> = self.stores.iter().map(|s| (s.is_failed(), s.durable(), s.newest(), s.stats())).collect();
+                assert!(pumped < 500, "a clean stop does not end: {stats:?}");
+                for (core, progress) in self.pump().await {
+                    if let Progress::Failed { .. } = progress {
+                        self.stores[core].restart();
+                    }
+                }
+                self.stores.iter().for_each(CoreStore::sweep);
             }
             closing.await.unwrap()?;
         }
