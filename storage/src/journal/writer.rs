@@ -291,6 +291,12 @@ impl Journal {
         !state.supply.has_ready() && !state.supply.is_idle()
     }
 
+    /// Whether a segment is ready beyond the current one.
+    #[must_use]
+    pub fn has_segment_ready(&self) -> bool {
+        self.state.borrow().supply.has_ready()
+    }
+
     /// Bytes that the current segment still takes.
     #[must_use]
     pub fn segment_left_bytes(&self) -> u64 {
@@ -580,7 +586,10 @@ impl State {
     }
 
     fn replenish(&mut self) {
-        let live = self.sealed.len() + usize::from(self.current.is_some());
+        // A restart may take one segment more than the journal's size allows: full ones become free only through checkpoints,
+        // which need a journal that takes records.
+        let beyond = usize::from(self.mode == Mode::AwaitingSegment);
+        let live = (self.sealed.len() + usize::from(self.current.is_some())).saturating_sub(beyond);
         let result = self.supply.replenish(live);
         self.note_prepared(result);
     }

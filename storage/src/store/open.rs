@@ -76,7 +76,10 @@ impl Inner {
         let base = self.open_base(address)?;
         let size_pages = match &base {
             Some(file) => self.check_base(address, file)?,
-            None => 0,
+            None => {
+                self.check_missing(address)?;
+                0
+            }
         };
         let mut pages = Pages::new(base, size_pages);
         // The tail stays until it is replayed: after an error the next attempt needs it.
@@ -125,6 +128,21 @@ impl Inner {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StorageError::io("opening", path)(error)),
         }
+    }
+
+    /// Checks that a database without a base file never had one, as far as is known.
+    fn check_missing(self: &Rc<Self>, address: &Address) -> Result<(), StorageError> {
+        let is_catalog = &*address.class == place::CATALOG_CLASS;
+        if is_catalog || self.options.accept_journal_loss || self.tails.borrow().contains_key(address) {
+            return Ok(());
+        }
+        let known = self.stamps.borrow().get(address);
+        let known = if known.is_some() { known } else { self.catalog_row(address)?.map(|row| row.base_stamp) };
+        if known.is_none_or(|stamp| stamp == 0) {
+            return Ok(());
+        }
+        let detail = "is missing. Put it back, or start once with --accept-journal-loss to begin with an empty database".to_owned();
+        Err(StorageError::BaseFile { path: place::base_path(&self.options.data, address), detail })
     }
 
     /// Checks that a base file is the one we left and returns its size in pages. A file with a tail in a journal is not checked:

@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 use wasmkeep_storage::clock::{Clock, ManualClock};
 use wasmkeep_storage::disk::background::Background;
 use wasmkeep_storage::disk::sim::SimDisk;
-use wasmkeep_storage::disk::{File, Files, Open};
+use wasmkeep_storage::disk::{Backend, File, Files, Open};
 use wasmkeep_storage::sql::EventBudget;
 use wasmkeep_storage::store::{
     CoreDisk, CoreStore, NodeStorage, NodeStorageOptions, Opened, Progress, StoreOptions, core_of, partition,
@@ -119,6 +119,8 @@ pub(crate) struct Bed {
     /// Base files are written by a thread instead of at once.
     pub(crate) threads: bool,
     pub(crate) incarnation: u64,
+    /// Makes the journals' way to the disk, if it is not the simulated one.
+    pub(crate) backend: Option<fn() -> Box<dyn Backend>>,
 }
 
 impl Bed {
@@ -142,6 +144,7 @@ impl Bed {
             accept_journal_loss: false,
             threads: false,
             incarnation: 0,
+            backend: None,
         }
     }
 
@@ -177,7 +180,7 @@ impl Bed {
             let background = || Background::inline(Arc::clone(&self.files));
             let disk = CoreDisk {
                 files: Arc::clone(&self.files),
-                backend: self.sim.backend(),
+                backend: self.backend.map_or_else(|| self.sim.backend(), |open| open()),
                 segments: background(),
                 checkpoints: if self.threads {
                     Background::thread("bases", Arc::clone(&self.files)).unwrap()
