@@ -101,12 +101,14 @@ impl CoreStore {
     /// The file system's. Nothing is lost then: the next start recovers from the journal.
     pub async fn close(&self) -> Result<(), StorageError> {
         let inner = &self.inner;
+        // What a round is writing looks clean; from here on no other one begins.
+        let _alone = inner.checkpoints.alone().await;
         // A round's folds make the catalogs dirty, which the next round writes; the third has nothing left to do.
         for _ in 0..4 {
             if inner.is_clean() {
                 break;
             }
-            self.round().await?;
+            self.round_alone().await?;
         }
         if inner.is_clean() { inner.part.closed() } else { Ok(()) }
     }
@@ -129,9 +131,13 @@ impl CoreStore {
     }
 
     async fn round(&self) -> Result<(), StorageError> {
-        let inner = &self.inner;
         // What a round is writing stands in no queue, so another one beside it would take it for written.
-        let _alone = inner.checkpoints.alone().await;
+        let _alone = self.inner.checkpoints.alone().await;
+        self.round_alone().await
+    }
+
+    async fn round_alone(&self) -> Result<(), StorageError> {
+        let inner = &self.inner;
         self.drain_tails().await?;
         let through = self.newest();
         self.settled(through).await?;

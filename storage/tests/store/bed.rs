@@ -27,15 +27,17 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     runtime.block_on(LocalSet::new().run_until(test))
 }
 
-/// The simulated disk, with readers that can be made to fail.
+/// The simulated disk, with readers that can be made to fail and writers of base files that can be held.
 struct Readers {
     sim: Arc<dyn Files>,
     fail: Arc<AtomicBool>,
+    hold: Arc<AtomicBool>,
 }
 
 struct Reader {
     file: Arc<dyn File>,
     fail: Arc<AtomicBool>,
+    hold: Option<Arc<AtomicBool>>,
 }
 
 impl File for Reader {
@@ -47,6 +49,9 @@ impl File for Reader {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        while self.hold.as_ref().is_some_and(|hold| hold.load(Ordering::Relaxed)) {
+            std::thread::yield_now();
+        }
         self.file.write_at(offset, bytes)
     }
 
@@ -74,7 +79,8 @@ impl File for Reader {
 impl Files for Readers {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
         let file = self.sim.open(path, how)?;
-        Ok(Arc::new(Reader { file, fail: Arc::clone(&self.fail) }))
+        let is_base = path.extension().is_some_and(|extension| extension == "sqlite");
+        Ok(Arc::new(Reader { file, fail: Arc::clone(&self.fail), hold: is_base.then(|| Arc::clone(&self.hold)) }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
@@ -112,6 +118,8 @@ pub(crate) struct Bed {
     pub(crate) sim: SimDisk,
     pub(crate) files: Arc<dyn Files>,
     pub(crate) fail_reads: Arc<AtomicBool>,
+    /// Writers of base files wait; only with `threads`.
+    pub(crate) hold_bases: Arc<AtomicBool>,
     pub(crate) data: PathBuf,
     pub(crate) segment_bytes: u64,
     pub(crate) journal_bytes_max: u64,
@@ -133,11 +141,13 @@ impl Bed {
 
     pub(crate) fn over(sim: SimDisk) -> Self {
         let fail_reads = Arc::new(AtomicBool::new(false));
-        let files = Arc::new(Readers { sim: sim.files(), fail: Arc::clone(&fail_reads) });
+        let hold_bases = Arc::new(AtomicBool::new(false));
+        let files = Arc::new(Readers { sim: sim.files(), fail: Arc::clone(&fail_reads), hold: Arc::clone(&hold_bases) });
         Self {
             sim,
             files,
             fail_reads,
+            hold_bases,
             data: "/data".into(),
             segment_bytes: 256 * 1024,
             journal_bytes_max: 8 * 256 * 1024,
@@ -151,7 +161,7 @@ impl Bed {
     /// This data directory after a power cut.
     pub(crate) fn crashed(&self, seed: u64) -> Self {
         let image = Self::over(self.sim.crash_image(seed));
-        Self { sim: image.sim, files: image.files, fail_reads: image.fail_reads, ..self.clone() }
+        Self { sim: image.sim, files: image.files, fail_reads: image.fail_reads, hold_bases: image.hold_bases, ..self.clone() }
     }
 
     /// Starts a node.

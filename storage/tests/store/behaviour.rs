@@ -1,5 +1,7 @@
 //! What stays, where it goes, and what is given back.
 
+use std::sync::atomic::Ordering;
+
 use wasmkeep_storage::disk::os::OsFiles;
 use wasmkeep_storage::disk::probe::{Io, WriteForm};
 use wasmkeep_storage::store::{CoreStore, Meta, base_path};
@@ -99,6 +101,7 @@ fn the_journal_stays_bounded_while_many_actors_write_and_memory_comes_back_when_
                 let opened = node.open(&format!("a{actor}"));
                 insert(&opened, n, 6_000).unwrap();
             }
+            store.sweep();
             node.pump().await;
             assert!(store.stats().journal_used_bytes <= bed.journal_bytes_max, "{:?}", store.stats());
         }
@@ -148,14 +151,43 @@ fn a_recovered_database_that_could_not_be_read_is_whole_when_it_can() {
     run(async {
         let mut bed = Bed::new();
         let node = bed.serve(1).await;
+        // No base file: all there is of it is in the journal.
+        bed.sim.fail_files(Some(28));
         insert(&node.open("a"), 1, 100).unwrap();
         node.pump().await;
         bed = bed.crashed(1);
         let node = bed.serve(1).await;
-        bed.fail_reads.store(true, std::sync::atomic::Ordering::Relaxed);
+        bed.fail_reads.store(true, Ordering::Relaxed);
         assert!(node.try_open("a").is_err());
-        bed.fail_reads.store(false, std::sync::atomic::Ordering::Relaxed);
+        bed.fail_reads.store(false, Ordering::Relaxed);
         assert_eq!(rows(&node.open("a")), Some(vec![1]));
         assert_eq!(node.open("a").connection.query_now("SELECT count(*) FROM log", &[]).unwrap().values, [Value::Integer(1)]);
+    });
+}
+
+#[test]
+fn a_clean_stop_waits_for_the_checkpoint_that_is_under_way() {
+    run(async {
+        let mut bed = Bed { threads: true, ..Bed::new() };
+        let node = bed.serve(1).await;
+        insert(&node.open("a"), 1, 100).unwrap();
+        bed.hold_bases.store(true, Ordering::Relaxed);
+        node.pump().await;
+        let store = node.stores[0].clone();
+        let closing = tokio::task::spawn_local(async move { store.close().await });
+        for _ in 0..10 {
+            node.pump().await;
+        }
+        let early = closing.is_finished();
+        let image = bed.crashed(1);
+        bed.hold_bases.store(false, Ordering::Relaxed);
+        while !closing.is_finished() {
+            node.pump().await;
+        }
+        closing.await.unwrap().unwrap();
+        assert!(!early, "it did not wait");
+        for mut bed in [image, bed.crashed(2)] {
+            assert_eq!(rows(&bed.serve(1).await.open("a")), Some(vec![1]));
+        }
     });
 }

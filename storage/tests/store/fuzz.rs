@@ -190,7 +190,7 @@ impl Life {
         }
         let mut opened: BTreeMap<usize, Opened> = BTreeMap::new();
         self.bed.sim.pause();
-        for _ in 0..self.rng.u64(..160) {
+        for _ in 0..self.rng.u64(..100) {
             self.step(&node, &mut opened).await;
             if self.bed.sim.is_dead() {
                 break;
