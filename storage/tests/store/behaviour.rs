@@ -42,7 +42,9 @@ fn after_a_clean_stop_base_files_are_whole_databases_and_no_journal_is_left() {
         let node = bed.start(2).unwrap();
         for actor in 0..5 {
             let opened = node.open(&format!("a{actor}"));
-            (0..20).for_each(|n| drop(insert(&opened, n, 500).unwrap()));
+            for n in 0..20 {
+                insert(&opened, n, 500).unwrap();
+            }
         }
         node.close().await.unwrap();
         for actor in 0..5 {
@@ -129,9 +131,9 @@ fn a_base_file_changed_or_removed_from_outside_is_refused_unless_its_loss_is_acc
             node.close().await.unwrap();
             let path = base_path(&bed.data, &address("a"));
             if remove {
-                bed.files.remove(&path).unwrap()
+                bed.files.remove(&path).unwrap();
             } else {
-                bed.sim.corrupt(&path, 27, 0x40)
+                bed.sim.corrupt(&path, 27, 0x40);
             }
             let node = bed.serve(1).await;
             let error = node.try_open("a").err().expect("it was opened");
