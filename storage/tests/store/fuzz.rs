@@ -298,7 +298,7 @@ impl Life {
             let keep = if id.is_multiple_of(11) { "DELETE FROM log WHERE n <= (SELECT max(n) FROM log) - 2;" } else { "" };
             let sql = format!(
                 "BEGIN; CREATE TABLE IF NOT EXISTS log (n INTEGER PRIMARY KEY, id INTEGER, v BLOB);
-                 INSERT INTO log SELECT coalesce(max(n), 0) + 1, {id}, zeroblob({}) FROM log; {keep} COMMIT",
+                 INSERT INTO log SELECT coalesce(max(n), 0) + 1, {id}, CAST(printf('%.*c', {}, 'x') AS BLOB) FROM log; {keep} COMMIT",
                 length(id)
             );
             let connection = &opened[&actor].connection;
