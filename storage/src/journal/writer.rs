@@ -140,6 +140,7 @@ struct State {
     /// Ends of older journals that this one has stated but not durably.
     ends_unconfirmed: Vec<EpochEnd>,
     recycling: bool,
+    restart_beyond: bool,
     recycle_to: Lsn,
     /// Someone waits for a segment to be ready.
     wants_room: bool,
@@ -183,6 +184,7 @@ impl Journal {
             progress: VecDeque::new(),
             ends_unconfirmed: Vec::new(),
             recycling: true,
+            restart_beyond: false,
             recycle_to: Lsn::ZERO,
             wants_room: false,
         };
@@ -269,6 +271,12 @@ impl Journal {
         let mut state = self.state.borrow_mut();
         state.recycling = on;
         state.recycle();
+    }
+
+    /// Whether a restart may take one segment more than the journal's size allows. For an owner whose checkpoints, which make
+    /// segments free, write records to this same journal. Off at first.
+    pub fn set_restart_beyond(&self, on: bool) {
+        self.state.borrow_mut().restart_beyond = on;
     }
 
     /// Tries again to prepare segments after `PrepareFailed`.
@@ -586,9 +594,9 @@ impl State {
     }
 
     fn replenish(&mut self) {
-        // A restart may take one segment more than the journal's size allows: full ones become free only through checkpoints,
+        // See `set_restart_beyond`: full ones become free only through checkpoints,
         // which need a journal that takes records.
-        let beyond = usize::from(self.mode == Mode::AwaitingSegment);
+        let beyond = usize::from(self.restart_beyond && self.mode == Mode::AwaitingSegment);
         let live = (self.sealed.len() + usize::from(self.current.is_some())).saturating_sub(beyond);
         let result = self.supply.replenish(live);
         self.note_prepared(result);
