@@ -92,3 +92,8 @@ pub const RING_ENTRIES: u32 = 8;
 /// Catalogs that stay open on a core that does not use them. More are closed when none was used between two sweeps: each holds
 /// its connection's memory, and a core has hundreds.
 pub const CATALOGS_KEPT: usize = 16;
+
+/// One part in so many of a journal's last segment is kept for the checkpoints' own records: half of it, facts of tens of thousands
+/// of actors. Without it a journal filled by actors could never be emptied again. When only it is left, actors' commits are
+/// refused as `Refused::Full`.
+pub const FOLD_RESERVE_PART: u64 = 2;

@@ -140,6 +140,7 @@ struct State {
     /// Ends of older journals that this one has stated but not durably.
     ends_unconfirmed: Vec<EpochEnd>,
     recycling: bool,
+    restart_beyond: bool,
     recycle_to: Lsn,
     /// Someone waits for a segment to be ready.
     wants_room: bool,
@@ -183,6 +184,7 @@ impl Journal {
             progress: VecDeque::new(),
             ends_unconfirmed: Vec::new(),
             recycling: true,
+            restart_beyond: false,
             recycle_to: Lsn::ZERO,
             wants_room: false,
         };
@@ -271,6 +273,12 @@ impl Journal {
         state.recycle();
     }
 
+    /// Whether a restart may take one segment more than the journal's size allows. For an owner whose checkpoints, which make
+    /// segments free, write records to this same journal. Off at first.
+    pub fn set_restart_beyond(&self, on: bool) {
+        self.state.borrow_mut().restart_beyond = on;
+    }
+
     /// Tries again to prepare segments after `PrepareFailed`.
     pub fn retry_prepare(&self) {
         let mut state = self.state.borrow_mut();
@@ -289,6 +297,12 @@ impl Journal {
     pub fn awaits_segment(&self) -> bool {
         let state = self.state.borrow();
         !state.supply.has_ready() && !state.supply.is_idle()
+    }
+
+    /// Whether a segment is ready beyond the current one.
+    #[must_use]
+    pub fn has_segment_ready(&self) -> bool {
+        self.state.borrow().supply.has_ready()
     }
 
     /// Bytes that the current segment still takes.
@@ -580,7 +594,10 @@ impl State {
     }
 
     fn replenish(&mut self) {
-        let live = self.sealed.len() + usize::from(self.current.is_some());
+        // See `set_restart_beyond`: full ones become free only through checkpoints,
+        // which need a journal that takes records.
+        let beyond = usize::from(self.restart_beyond && self.mode == Mode::AwaitingSegment);
+        let live = (self.sealed.len() + usize::from(self.current.is_some())).saturating_sub(beyond);
         let result = self.supply.replenish(live);
         self.note_prepared(result);
     }

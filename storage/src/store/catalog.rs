@@ -18,7 +18,7 @@ const PUT_META: &str = "INSERT INTO actors (class, name, init_version, alarm_at,
     alarm_generation = excluded.alarm_generation, alarm_attempt = excluded.alarm_attempt";
 const PUT_STAMP: &str = "INSERT INTO actors (class, name, base_stamp) VALUES (?1, ?2, ?3)
     ON CONFLICT DO UPDATE SET base_stamp = excluded.base_stamp";
-const LIST: &str = "SELECT class, name FROM actors WHERE init_version IS NOT NULL AND (?1 IS NULL OR class = ?1)
+const LIST: &str = "SELECT class, name FROM actors WHERE init_version <> zeroblob(16) AND (?1 IS NULL OR class = ?1)
     AND (class, name) > (?2, ?3) ORDER BY class, name LIMIT ?4";
 
 /// One partition's catalog, open. Stays open: there are few, and each wake of an actor asks one.

@@ -6,7 +6,7 @@
 //! and is tried again.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -28,6 +28,18 @@ pub(super) struct Checkpoints {
     quiet: Cell<(Lsn, u64)>,
     /// Said once, until a round succeeds again.
     complained: Cell<bool>,
+    in_round: Cell<bool>,
+    round_ended: tokio::sync::Notify,
+}
+
+/// Held by the one round that is going on.
+struct Alone<'a>(&'a Checkpoints);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.in_round.set(false);
+        self.0.round_ended.notify_one();
+    }
 }
 
 impl Checkpoints {
@@ -39,6 +51,14 @@ impl Checkpoints {
     /// Something changed that may make a round due.
     pub(super) fn look_again(&self) {
         self.look.notify_one();
+    }
+
+    /// Waits for the round that is going on, if any, to end.
+    async fn alone(&self) -> Alone<'_> {
+        while self.in_round.replace(true) {
+            self.round_ended.notified().await;
+        }
+        Alone(self)
     }
 
     pub(super) const fn pages_written(&self) -> u64 {
@@ -81,12 +101,14 @@ impl CoreStore {
     /// The file system's. Nothing is lost then: the next start recovers from the journal.
     pub async fn close(&self) -> Result<(), StorageError> {
         let inner = &self.inner;
+        // What a round is writing looks clean; from here on no other one begins.
+        let _alone = inner.checkpoints.alone().await;
         // A round's folds make the catalogs dirty, which the next round writes; the third has nothing left to do.
         for _ in 0..4 {
             if inner.is_clean() {
                 break;
             }
-            self.round().await?;
+            self.round_alone().await?;
         }
         if inner.is_clean() { inner.part.closed() } else { Ok(()) }
     }
@@ -109,6 +131,12 @@ impl CoreStore {
     }
 
     async fn round(&self) -> Result<(), StorageError> {
+        // What a round is writing stands in no queue, so another one beside it would take it for written.
+        let _alone = self.inner.checkpoints.alone().await;
+        self.round_alone().await
+    }
+
+    async fn round_alone(&self) -> Result<(), StorageError> {
         let inner = &self.inner;
         self.drain_tails().await?;
         let through = self.newest();
@@ -184,13 +212,17 @@ impl CoreStore {
             }
             Err(error) => Err(error),
         };
+        // Every one goes back to the queue if it is dirty, whatever went wrong with another: what is in no queue would not hold
+        // back the journal's segments.
+        let mut result = written;
+        let is_written = result.is_ok();
         for (database, set) in batch {
-            if written.is_ok() {
-                inner.checkpointed(&database, &set)?;
+            if is_written {
+                result = inner.checkpointed(&database, &set).and(result);
             }
             inner.requeue_if_dirty(&database);
         }
-        written
+        result
     }
 
     /// Writes facts and stamps into the catalogs, waits until they are durable there, and forgets them here.
@@ -300,6 +332,7 @@ impl super::Inner {
 /// Writes the batch and makes it durable, names included.
 fn write_base_files(files: &dyn Files, data: &std::path::Path, writes: &[BaseWrite]) -> Result<(), StorageError> {
     let mut whole = writes.len() > 4;
+    let mut dirs = BTreeSet::new();
     for write in writes {
         let path = &write.path;
         let dir = path.parent().unwrap_or(data);
@@ -324,8 +357,12 @@ fn write_base_files(files: &dyn Files, data: &std::path::Path, writes: &[BaseWri
         file.set_len(u64::from(write.set.size_pages) * page_bytes).map_err(failed)?;
         if !whole {
             file.sync().map_err(failed)?;
-            files.sync_dir(dir).map_err(StorageError::io("syncing", dir))?;
+            // Up to the data directory: an attempt that failed, or another core, may have made the parents and not synced them.
+            dirs.extend(dir.ancestors().take_while(|dir| dir.starts_with(data)).map(std::path::Path::to_owned));
         }
     }
-    if whole { files.sync_all(data).map_err(StorageError::io("syncing", data)) } else { Ok(()) }
+    if whole {
+        return files.sync_all(data).map_err(StorageError::io("syncing", data));
+    }
+    dirs.iter().try_for_each(|dir| files.sync_dir(dir).map_err(StorageError::io("syncing", dir)))
 }

@@ -34,7 +34,7 @@ use crate::disk::Files;
 use crate::disk::background::Background;
 use crate::error::Refused;
 use crate::journal::{self, Journal, RECORD_HEADER_BYTES, Record, RecordKind};
-use crate::limits::{CATALOGS_KEPT, OVERLAY_BYTES_MAX, PENDING_BYTES_MAX, TRANSACTION_BYTES_MAX};
+use crate::limits::{CATALOGS_KEPT, FOLD_RESERVE_PART, OVERLAY_BYTES_MAX, PENDING_BYTES_MAX, SEGMENT_BYTES, TRANSACTION_BYTES_MAX};
 use crate::sql::{Commit, CommitSink, Pages};
 use crate::types::{Address, Lsn};
 
@@ -305,6 +305,16 @@ impl Inner {
         page_count: u32,
         body: &[u8],
     ) -> Result<Lsn, Refused> {
+        // Facts are folded through this same journal before its segments are free again: actors may not fill it to the end.
+        let segment_bytes = self.options.segment_bytes.unwrap_or(SEGMENT_BYTES);
+        let left = self.journal.segment_left_bytes().saturating_sub((self.journal.pending_bytes() + body.len()) as u64);
+        let is_actors = &*database.address.class != place::CATALOG_CLASS;
+        if is_actors && !self.failed.get() && !self.journal.has_segment_ready() && left < segment_bytes / FOLD_RESERVE_PART {
+            // Asks for the next segment, should there be room for it by now.
+            self.journal.retry_prepare();
+            self.checkpoints.look_again();
+            return Err(Refused::Full);
+        }
         let sequence = database.sequence.get() + 1;
         let lsn = self.journal.append(&Record {
             actor: database.id,

@@ -234,6 +234,7 @@ impl CoreStore {
             },
         )?;
         journal.set_recycling(false);
+        journal.set_restart_beyond(true);
         if !ends.is_empty() {
             journal
                 .append_epoch_ends(&ends)

@@ -76,15 +76,17 @@ impl Inner {
         let base = self.open_base(address)?;
         let size_pages = match &base {
             Some(file) => self.check_base(address, file)?,
-            None => 0,
+            None => {
+                self.check_missing(address)?;
+                0
+            }
         };
         let mut pages = Pages::new(base, size_pages);
-        let tail = self.tails.borrow_mut().remove(address);
-        let recovered = tail.is_some();
-        let mut sequence = 0;
-        if let Some(tail) = tail {
-            sequence = tail.replay(&mut pages)?;
-        }
+        // The tail stays until it is replayed: after an error the next attempt needs it.
+        let replayed = self.tails.borrow().get(address).map(|tail| tail.replay(&mut pages)).transpose()?;
+        self.tails.borrow_mut().remove(address);
+        let recovered = replayed.is_some();
+        let sequence = replayed.unwrap_or(0);
         pages.set_base(None);
         self.next_database.set(self.next_database.get() + 1);
         let database = Rc::new(Database {
@@ -110,7 +112,10 @@ impl Inner {
             let pages = database.pages.borrow();
             pages.first_dirty().is_none() && pages.undo_bytes() == 0
         };
-        if clean && !database.open.get() {
+        // The queue of checkpoints may still hold one that was forgotten when its commits were lost; its address may have been
+        // loaded anew since, and that entry is not this one.
+        let is_entry = self.databases.borrow().get(&database.address).is_some_and(|entry| Rc::ptr_eq(entry, database));
+        if clean && is_entry && !database.open.get() {
             self.databases.borrow_mut().remove(&database.address);
             self.overlay_bytes.set(self.overlay_bytes.get() - database.accounted_bytes.replace(0));
         }
@@ -123,6 +128,21 @@ impl Inner {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StorageError::io("opening", path)(error)),
         }
+    }
+
+    /// Checks that a database without a base file never had one, as far as is known.
+    fn check_missing(self: &Rc<Self>, address: &Address) -> Result<(), StorageError> {
+        let is_catalog = &*address.class == place::CATALOG_CLASS;
+        if is_catalog || self.options.accept_journal_loss || self.tails.borrow().contains_key(address) {
+            return Ok(());
+        }
+        let known = self.stamps.borrow().get(address);
+        let known = if known.is_some() { known } else { self.catalog_row(address)?.map(|row| row.base_stamp) };
+        if known.is_none_or(|stamp| stamp == 0) {
+            return Ok(());
+        }
+        let detail = "is missing. Put it back, or start once with --accept-journal-loss to begin with an empty database".to_owned();
+        Err(StorageError::BaseFile { path: place::base_path(&self.options.data, address), detail })
     }
 
     /// Checks that a base file is the one we left and returns its size in pages. A file with a tail in a journal is not checked:
