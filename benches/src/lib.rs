@@ -131,7 +131,8 @@ impl Core {
         let mut latency = histogram();
         let (mut started, mut now_ns) = (0_u64, start_ns);
         loop {
-            while waiting.len() < outstanding && more(started, now_ns) {
+            // As a node's events do: they wait for room.
+            while waiting.len() < outstanding && more(started, now_ns) && self.store.has_room() {
                 let index = usize::try_from(started).unwrap_or(0) % self.actors.len();
                 now_ns = self.clock.monotonic_ns();
                 upsert(&self.actors[index], self.random.i64(0..KEYS), self.random.u64(..)).await;
@@ -139,7 +140,7 @@ impl Core {
                 started += 1;
             }
             self.store.cut();
-            if waiting.is_empty() {
+            if waiting.is_empty() && !more(started, now_ns) {
                 break;
             }
             self.progress().await;

@@ -332,6 +332,11 @@ impl Connection {
         if self.vanished.get() {
             return self.run_vanished(&text);
         }
+        // A rollback that failed itself, which has never been seen: the next commit would be taken for it and dropped. Nothing
+        // more is done until the actor is loaded anew.
+        if self.shared.aborting.get() {
+            return Err(SqlError::Unavailable);
+        }
         statement.bind(params)?;
         let was_open = !self.is_autocommit();
         let result = loop {

@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) durable: Cell<bool>,
     /// Why the last commit was refused, for an error that SQLite can only call an I/O error.
     pub(super) refused: Cell<Option<Refused>>,
+    /// A commit was refused and SQLite has not written back the originals yet: what it writes next is dropped, see the module.
+    pub(super) aborting: Cell<bool>,
     /// What the connection has seen.
     pub(super) positions: Cell<Positions>,
 }
@@ -65,7 +67,6 @@ struct State {
     body: Vec<u8>,
     /// Old images read from the base file while the body was made.
     base_images: Vec<(u32, Arc<Page>)>,
-    aborting: bool,
 }
 
 /// Staged buffers kept for the next transaction; a larger one gives its memory back.
@@ -117,13 +118,13 @@ impl State {
 
     /// The commit point.
     fn sync(&mut self) -> c_int {
-        if std::mem::replace(&mut self.aborting, false) || self.staged.is_empty() {
+        if self.made_of.shared.aborting.replace(false) || self.staged.is_empty() {
             self.clear();
             return ffi::SQLITE_OK;
         }
         let result = self.commit();
         if result != ffi::SQLITE_OK {
-            self.aborting = true;
+            self.made_of.shared.aborting.set(true);
         }
         self.clear();
         result
@@ -263,8 +264,7 @@ unsafe extern "C" fn open(
     // Only a main database is ever opened: journals and temporary files are in memory.
     let made_of = if flags & ffi::SQLITE_OPEN_MAIN_DB == 0 { None } else { HANDOVER.take() };
     let Some(made_of) = made_of else { return ffi::SQLITE_CANTOPEN };
-    let state =
-        State { made_of, staged: Vec::new(), spare: Vec::new(), body: Vec::new(), base_images: Vec::new(), aborting: false };
+    let state = State { made_of, staged: Vec::new(), spare: Vec::new(), body: Vec::new(), base_images: Vec::new() };
     // SAFETY: as above; `out_flags` may be null.
     unsafe {
         *file.cast() = VfsFile { base: ffi::sqlite3_file { pMethods: &raw const METHODS }, state: Box::into_raw(Box::new(state)) };
@@ -289,7 +289,7 @@ unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, buf: *mut c_void, bytes:
 
 unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, buf: *const c_void, bytes: c_int, offset: i64) -> c_int {
     let state = state(file);
-    if state.aborting {
+    if state.made_of.shared.aborting.get() {
         return ffi::SQLITE_OK;
     }
     let page_bytes = PAGE_BYTES as u64;
