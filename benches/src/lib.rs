@@ -138,6 +138,7 @@ impl Core {
                 upsert(&self.actors[index], self.random.i64(0..KEYS), self.random.u64(..)).await;
                 waiting.push_back((self.actors[index].connection.positions().gate, now_ns));
                 started += 1;
+                self.store.end_run();
             }
             self.store.cut();
             if waiting.is_empty() && !more(started, now_ns) {
@@ -159,7 +160,9 @@ impl Core {
 
 /// A value made of a number: rows that are written again differ from what they were in all their bytes.
 fn value(number: u64) -> Vec<u8> {
-    number.to_le_bytes().into_iter().cycle().take(VALUE_BYTES).collect()
+    let mut value = number.to_le_bytes().repeat(VALUE_BYTES.div_ceil(8));
+    value.truncate(VALUE_BYTES);
+    value
 }
 
 async fn upsert(actor: &Opened, key: i64, number: u64) {

@@ -40,6 +40,10 @@ pub const SEGMENT_BYTES: u64 = 32 * 1024 * 1024;
 /// A group is cut at the first record past this many bytes even if more is pending, so that one flush stays short.
 pub const GROUP_BYTES_TARGET: usize = 1024 * 1024;
 
+/// A group with this many bytes of records fills a block: it is written between two events of a busy core when the disk has time.
+/// Smaller ones wait for the end of the turn, because a write costs the core as much as several events.
+pub const GROUP_BYTES_WORTH_A_WRITE: usize = 4096 - 64;
+
 /// Groups written and not yet acknowledged, per core. Two keep the device busy; more only weaken recovery's reasoning.
 pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
 

@@ -146,6 +146,7 @@ impl Core {
     /// An event has ended: its outcome leaves when what its actor had seen is durable. To a caller on this core it leaves at once
     /// and takes the positions along, because both share one log.
     fn finish(&self, class: &Rc<Class>, reply: ReplyTo, positions: Positions, outcome: Outcome) {
+        self.store.end_run();
         self.want_turn();
         self.events.set(self.events.get() - 1);
         if let ReplyTo::Caller(slot) = reply {

@@ -23,7 +23,8 @@ use crate::disk::background::Background;
 use crate::disk::{AlignedBuf, Backend, Completion};
 use crate::error::{Refused, StorageError};
 use crate::limits::{
-    GROUP_BUFFER_KEPT_BYTES_MAX, GROUP_BYTES_TARGET, GROUPS_IN_FLIGHT_MAX, JOURNAL_SEGMENTS_MIN, TRANSACTION_BYTES_MAX,
+    GROUP_BUFFER_KEPT_BYTES_MAX, GROUP_BYTES_TARGET, GROUP_BYTES_WORTH_A_WRITE, GROUPS_IN_FLIGHT_MAX, JOURNAL_SEGMENTS_MIN,
+    TRANSACTION_BYTES_MAX,
 };
 use crate::types::{Address, Lsn};
 
@@ -219,6 +220,12 @@ impl Journal {
     /// it between runs and before waiting; it writes nothing while `GROUPS_IN_FLIGHT_MAX` groups are on their way.
     pub fn cut(&self) {
         self.state.borrow_mut().cut();
+    }
+
+    /// Says that a guest run has ended and that the core goes on with others before it will `cut`: what was appended is written if
+    /// it fills a block and the disk has time, so that flushing and running overlap.
+    pub fn end_run(&self) {
+        self.state.borrow_mut().end_run();
     }
 
     /// What became of earlier calls, one thing at a time, in order. Call it until it is pending before the core goes to sleep: it
@@ -430,6 +437,17 @@ impl State {
                 None => break,
             }
         }
+    }
+
+    fn end_run(&mut self) {
+        let Some(open) = &self.open else { return };
+        if open.records_bytes() < GROUP_BYTES_WORTH_A_WRITE {
+            return;
+        }
+        if !self.in_flight.is_empty() {
+            self.reap();
+        }
+        self.cut();
     }
 
     /// Nothing is added to the open group any more.

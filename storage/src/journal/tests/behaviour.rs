@@ -77,6 +77,30 @@ fn groups_are_acknowledged_in_order_whatever_order_the_disk_ends_them_in() {
 }
 
 #[test]
+fn between_runs_what_fills_a_block_is_written_while_the_disk_has_time() {
+    on_sim(async |bed| {
+        let journal = bed.journal(1, 0);
+        bed.sim.pause();
+        put(&journal, 1, 1, 2000).unwrap();
+        journal.end_run();
+        assert_eq!(bed.sim.in_flight(), 0, "less than a block waits for the turn's end");
+        put(&journal, 1, 2, 2500).unwrap();
+        journal.end_run();
+        assert_eq!(bed.sim.in_flight(), 1);
+        for sequence in 3..=6 {
+            put(&journal, 1, sequence, 5000).unwrap();
+            journal.end_run();
+        }
+        assert_eq!(bed.sim.in_flight(), 2, "the disk is busy enough");
+        bed.sim.complete(0);
+        put(&journal, 1, 7, 10).unwrap();
+        journal.end_run();
+        assert_eq!((journal.durable(), bed.sim.in_flight()), (Lsn(2), 2), "what has ended makes room");
+        assert!(matches!(next_progress(&journal), Some(Progress::Durable(Lsn(2)))), "and is told all the same");
+    });
+}
+
+#[test]
 fn a_large_backlog_is_written_in_groups_of_bounded_size() {
     on_sim(async |bed| {
         let bed = Bed { segment_bytes: 16 * 1024 * 1024, ..bed };

@@ -157,7 +157,8 @@ impl Life {
             let (id, journal) = &journals[n];
             match self.rng.u8(..40) {
                 0..12 => self.append(*id, journal, cores),
-                12..20 => journal.cut(),
+                12..17 => journal.cut(),
+                17..20 => journal.end_run(),
                 20..32 => self.complete_one(),
                 32..34 => journal.restart(),
                 34 => journal.retry_prepare(),
