@@ -1,2 +1,13 @@
 //! Key-value shards and queues as plain state machines over a SQLite handle and a clock: one logic, compiled into the node and
-//! into guests. It knows neither of them. Empty until the first of them is built.
+//! into guests.
+//!
+//! What it is not: it runs no transaction, reads no clock, sends nothing and knows neither node nor guest. A **host** does that: it
+//! begins a transaction, hands in requests with the time, each between two savepoints, commits, and only then lets the answers
+//! leave. Whatever a state machine keeps in memory is `Copy` or rebuilt from the tables, so that a host can take it back together
+//! with a savepoint.
+
+pub mod database;
+pub mod wire;
+
+#[cfg(test)]
+mod testing;
