@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::TestNode;
+use common::{Client, TestNode};
 use wasmkeep::config::Access;
 
 fn ok(body: &str) -> (u16, String) {
@@ -227,4 +227,18 @@ fn a_base_file_that_another_program_changed_is_refused() {
     node.again();
     assert_eq!(node.get("/test/a/read?key=k").0, 503);
     assert_eq!(node.get("/test/b/read?key=k"), ok("v"));
+}
+
+#[test]
+fn a_durable_write_shows_in_the_journals_metrics() {
+    let node = TestNode::start(1);
+    assert_eq!(node.post("/counter/metrics", "").0, 200);
+    let count = |family: &str| {
+        let page = Client::connect(node.admin()).send("GET", "/metrics", "").1;
+        let line =
+            page.lines().find(|line| line.starts_with(&format!("{family}_count{{core=\"0\"}}"))).expect("the family").to_owned();
+        line.rsplit(' ').next().and_then(|number| number.parse::<u64>().ok()).expect("a number")
+    };
+    assert!(count("wasmkeep_journal_flush_seconds") > 0);
+    assert!(count("wasmkeep_journal_group_commits") > 0);
 }

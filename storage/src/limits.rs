@@ -44,6 +44,10 @@ pub const GROUP_BYTES_TARGET: usize = 1024 * 1024;
 /// Smaller ones wait for the end of the turn, because a write costs the core as much as several events.
 pub const GROUP_BYTES_WORTH_A_WRITE: usize = 4096 - 64;
 
+/// How many flushes are remembered for the metrics until they are asked for. Asked for at every turn, more never pile up; beyond
+/// it the oldest are forgotten.
+pub const FLUSHES_KEPT_MAX: usize = 64;
+
 /// Groups written and not yet acknowledged, per core. Two keep the device busy; more only weaken recovery's reasoning.
 pub const GROUPS_IN_FLIGHT_MAX: usize = 2;
 

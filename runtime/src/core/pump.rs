@@ -15,7 +15,7 @@ use wasmkeep_storage::{Lsn, give_memory_back};
 use super::actor::{self, Actor, Stop};
 use super::reply::ReplyTo;
 use super::wake::{Event, Remote, Wake, Work};
-use super::{Core, operator};
+use super::{Core, operator, seconds};
 use crate::event::{Outcome, Problem};
 use crate::limits::{EVENTS_PER_CORE_MAX, TRIM_ACTORS_MIN, TRIM_SWEEPS, WAKES_PER_TURN_MAX};
 
@@ -114,6 +114,11 @@ impl Core {
     }
 
     fn take_progress(&self, progress: Progress) {
+        self.store.take_flushes(|flush| {
+            self.metrics.journal_flush_seconds.record(seconds(flush.ns));
+            #[expect(clippy::cast_precision_loss, reason = "a sample; 2^53 records are more than any group has")]
+            self.metrics.journal_group_commits.record(flush.records as f64);
+        });
         match progress {
             Progress::Durable(durable) => {
                 let open = self.gates.borrow_mut().open(durable);

@@ -108,6 +108,10 @@ impl Group {
         self.fill.last_lsn
     }
 
+    pub(super) fn record_count(&self) -> u64 {
+        u64::from(self.fill.record_count)
+    }
+
     /// Adds a record; the caller knows that it fits.
     pub(super) fn push(&mut self, record: &Record<'_>, lsn: Lsn, named: &mut Named) {
         let crc = encode_record(record, lsn, named.insert(record.actor), &mut self.buffer);

@@ -22,7 +22,7 @@ pub use index::{Index, RecordRef};
 pub use inspect::{InspectedGroup, InspectedRecord, Inspection, inspect};
 pub use recover::{FoundJournal, ReadRecord, Recovery, recover};
 pub use segment::retire;
-pub use writer::{Journal, JournalOptions, Progress};
+pub use writer::{Flush, Journal, JournalOptions, Progress};
 
 #[cfg(test)]
 mod tests;

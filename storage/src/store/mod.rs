@@ -265,6 +265,11 @@ impl CoreStore {
         Ok(lsn)
     }
 
+    /// Flushes that ended since this was last asked, for the metrics.
+    pub fn take_flushes(&self, each: impl FnMut(journal::Flush)) {
+        self.inner.journal.take_flushes(each);
+    }
+
     /// Numbers for the metrics.
     #[must_use]
     pub fn stats(&self) -> StoreStats {

@@ -231,6 +231,7 @@ impl CoreStore {
                 segment_bytes: options.segment_bytes.unwrap_or(SEGMENT_BYTES),
                 journal_bytes_max: options.journal_bytes_max,
                 first_lsn: Lsn(1),
+                clock: options.clock.clone(),
             },
         )?;
         journal.set_recycling(false);

@@ -101,6 +101,31 @@ fn between_runs_what_fills_a_block_is_written_while_the_disk_has_time() {
 }
 
 #[test]
+fn a_flush_is_told_with_its_time_and_records() {
+    on_sim(async |mut bed| {
+        let (clock, hand) = Clock::manual();
+        bed.clock = clock;
+        let journal = bed.journal(1, 0);
+        bed.sim.pause();
+        for sequence in 1..=3 {
+            put(&journal, 1, sequence, 100).unwrap();
+        }
+        journal.cut();
+        put(&journal, 1, 4, 100).unwrap();
+        hand.advance_ms(2);
+        journal.cut();
+        hand.advance_ms(3);
+        bed.sim.complete(1);
+        bed.sim.complete(0);
+        assert!(matches!(next_progress(&journal), Some(Progress::Durable(Lsn(4)))));
+        let mut told = Vec::new();
+        journal.take_flushes(|flush| told.push((flush.records, flush.ns)));
+        assert_eq!(told, [(3, 5_000_000), (1, 3_000_000)]);
+        journal.take_flushes(|flush| panic!("{flush:?} was told already"));
+    });
+}
+
+#[test]
 fn a_large_backlog_is_written_in_groups_of_bounded_size() {
     on_sim(async |bed| {
         let bed = Bed { segment_bytes: 16 * 1024 * 1024, ..bed };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::{Journal, JournalOptions, Progress, Record, RecordKind, Recovery, recover};
+use crate::clock::Clock;
 use crate::disk::background::Background;
 use crate::disk::os::OsFiles;
 use crate::disk::probe::{Io, WriteForm};
@@ -43,6 +44,7 @@ struct Bed {
     sim: SimDisk,
     segment_bytes: u64,
     segments_max: u64,
+    clock: Clock,
     _temp: Option<tempfile::TempDir>,
 }
 
@@ -73,7 +75,7 @@ impl Bed {
             let temp = tempfile::tempdir().unwrap();
             (OsFiles::shared(), temp.path().join("journal"), Some(temp))
         };
-        Self { disk, dir, files, sim, segment_bytes: 64 * 1024, segments_max: 6, _temp: temp }
+        Self { disk, dir, files, sim, segment_bytes: 64 * 1024, segments_max: 6, clock: Clock::System, _temp: temp }
     }
 
     fn over(sim: SimDisk) -> Self {
@@ -103,6 +105,7 @@ impl Bed {
             segment_bytes: self.segment_bytes,
             journal_bytes_max: self.segments_max * self.segment_bytes,
             first_lsn: Lsn(1),
+            clock: self.clock.clone(),
         };
         Journal::create(self.backend(), self.background(), options)
     }

@@ -7,6 +7,9 @@
 //! written before a group in a fresh segment has stated, durably, where the failed epoch ended: the failed bytes may be valid on
 //! disk. LSNs, group sequences and epochs are never used twice.
 
+mod failure;
+mod segments;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,16 +18,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::format::{EpochEnd, GROUPS_OFFSET, JournalId, Record, RecordKind, record_bytes};
-use super::group::{Group, Link, Named, Tail, bytes_in};
-use super::segment::{Segment, create_journal_dir};
-use super::supply::Supply;
+use crate::clock::Clock;
 use crate::disk::background::Background;
 use crate::disk::{AlignedBuf, Backend, Completion};
 use crate::error::{Refused, StorageError};
+use crate::journal::format::{EpochEnd, GROUPS_OFFSET, JournalId, Record, RecordKind, record_bytes};
+use crate::journal::group::{Group, Link, Named, Tail, bytes_in};
+use crate::journal::segment::{Segment, create_journal_dir};
+use crate::journal::supply::Supply;
 use crate::limits::{
-    GROUP_BUFFER_KEPT_BYTES_MAX, GROUP_BYTES_TARGET, GROUP_BYTES_WORTH_A_WRITE, GROUPS_IN_FLIGHT_MAX, JOURNAL_SEGMENTS_MIN,
-    TRANSACTION_BYTES_MAX,
+    FLUSHES_KEPT_MAX, GROUP_BUFFER_KEPT_BYTES_MAX, GROUP_BYTES_TARGET, GROUP_BYTES_WORTH_A_WRITE, GROUPS_IN_FLIGHT_MAX,
+    JOURNAL_SEGMENTS_MIN, TRANSACTION_BYTES_MAX,
 };
 use crate::types::{Address, Lsn};
 
@@ -43,6 +47,17 @@ pub struct JournalOptions {
     pub journal_bytes_max: u64,
     /// The LSN of the first record.
     pub first_lsn: Lsn,
+    /// For how long a flush took.
+    pub clock: Clock,
+}
+
+/// One group's way to the disk, for the metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flush {
+    /// Records it made durable.
+    pub records: u64,
+    /// From its submission until it was known to be durable, ns.
+    pub ns: u64,
 }
 
 /// What became of earlier calls.
@@ -111,6 +126,8 @@ struct Sealed {
 
 struct InFlight {
     reached: Durable,
+    since_ns: u64,
+    records: u64,
     bytes: usize,
     outcome: Option<io::Result<()>>,
 }
@@ -145,6 +162,8 @@ struct State {
     recycle_to: Lsn,
     /// Someone waits for a segment to be ready.
     wants_room: bool,
+    clock: Clock,
+    flushes: VecDeque<Flush>,
 }
 
 impl Journal {
@@ -153,7 +172,7 @@ impl Journal {
     /// # Errors
     /// When its directory or first segment cannot be made.
     pub fn create(backend: Box<dyn Backend>, background: Background, options: JournalOptions) -> Result<Self, StorageError> {
-        let JournalOptions { dir, incarnation, core, segment_bytes, journal_bytes_max, first_lsn } = options;
+        let JournalOptions { dir, incarnation, core, segment_bytes, journal_bytes_max, first_lsn, clock } = options;
         assert!(segment_bytes.is_multiple_of(4096) && segment_bytes >= 8192, "a segment is a header block and at least one more");
         assert!(u32::try_from(segment_bytes).is_ok(), "positions within a segment are 32 bits");
         let journal = JournalId { incarnation, core };
@@ -188,6 +207,8 @@ impl Journal {
             restart_beyond: false,
             recycle_to: Lsn::ZERO,
             wants_room: false,
+            clock,
+            flushes: VecDeque::new(),
         };
         state.replenish();
         Ok(Self { state: RefCell::new(state) })
@@ -323,6 +344,11 @@ impl Journal {
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.state.borrow().mode == Mode::Running
+    }
+
+    /// Flushes that ended since this was last asked, the newest `FLUSHES_KEPT_MAX` of them.
+    pub fn take_flushes(&self, mut each: impl FnMut(Flush)) {
+        self.state.borrow_mut().flushes.drain(..).for_each(&mut each);
     }
 
     /// What writes it, for the log.
@@ -465,7 +491,9 @@ impl State {
         let crc = group.finish(&link);
         self.last_crc = crc;
         let reached = Durable { lsn: group.last_lsn(), epoch: group.epoch, sequence, crc };
-        self.in_flight.push_back(InFlight { reached, bytes: group.records_bytes(), outcome: None });
+        let since_ns = self.clock.monotonic_ns();
+        let records = group.record_count();
+        self.in_flight.push_back(InFlight { reached, since_ns, records, bytes: group.records_bytes(), outcome: None });
         self.backend.submit(&group.file, group.offset, group.buffer, sequence);
     }
 
@@ -509,6 +537,11 @@ impl State {
     fn settle(&mut self) {
         let before = self.durable.lsn;
         while let Some(group) = self.in_flight.pop_front_if(|group| matches!(group.outcome, Some(Ok(())))) {
+            if self.flushes.len() == FLUSHES_KEPT_MAX {
+                self.flushes.pop_front();
+            }
+            let ns = self.clock.monotonic_ns().saturating_sub(group.since_ns);
+            self.flushes.push_back(Flush { records: group.records, ns });
             self.durable = group.reached;
             self.pending_bytes -= group.bytes;
         }
@@ -524,121 +557,6 @@ impl State {
         if !self.in_flight.is_empty() && self.in_flight.iter().all(|group| group.outcome.is_some()) {
             let failed = self.in_flight.front_mut().and_then(|group| group.outcome.take()).and_then(Result::err);
             self.fail(failed.unwrap_or_else(|| io::Error::other("a write failed")));
-        }
-    }
-
-    /// Nothing past the durable point counts any more, in memory or on disk.
-    fn fail(&mut self, error: io::Error) {
-        self.in_flight.clear();
-        while let Some(group) = self.open.take().or_else(|| self.waiting.pop_front()) {
-            self.keep_buffer(group.buffer);
-        }
-        self.pending_bytes = 0;
-        self.named.clear();
-        self.last_crc = self.durable.crc;
-        if let Some(segment) = self.current.take() {
-            self.sealed.push_back(Sealed { segment, last_lsn: self.durable.lsn });
-        }
-        // What was written past the segment of the durable point is void and free at once: the newest first, so that no crash
-        // finds one of them without the one before it.
-        let kept = self.sealed.partition_point(|sealed| sealed.segment.epoch <= self.durable.epoch);
-        for void in self.sealed.drain(kept..).rev() {
-            self.supply.give_back(void.segment.path);
-        }
-        if let Some(last) = self.sealed.back_mut() {
-            last.last_lsn = last.last_lsn.min(self.durable.lsn);
-        }
-        let restarting = self.mode != Mode::Running;
-        self.mode = Mode::Failed;
-        self.progress.push_back(if restarting {
-            Progress::RestartFailed(error)
-        } else {
-            Progress::Failed { durable: self.durable.lsn, error }
-        });
-    }
-
-    fn restart(&mut self) {
-        if self.mode == Mode::Failed {
-            self.mode = Mode::AwaitingSegment;
-            self.supply.retry();
-            self.replenish();
-            self.begin_restart();
-        }
-    }
-
-    /// Writes the end of the failed epoch if a segment is ready for it.
-    fn begin_restart(&mut self) {
-        if self.mode != Mode::AwaitingSegment {
-            return;
-        }
-        let Some(segment) = self.supply.take() else {
-            if self.supply.is_idle() {
-                self.mode = Mode::Failed;
-                self.progress.push_back(Progress::RestartFailed(io::Error::from_raw_os_error(libc::ENOSPC)));
-            }
-            return;
-        };
-        self.current = Some(segment);
-        self.offset = GROUPS_OFFSET;
-        let Durable { epoch, sequence, crc, .. } = self.durable;
-        let mut ends = self.ends_unconfirmed.clone();
-        ends.push(EpochEnd { journal: self.journal, epoch, sequence, crc });
-        // For the time of this one record the journal runs; nothing else can come between.
-        self.mode = Mode::Running;
-        let appended = self.append_ends(&ends);
-        self.mode = Mode::Restarting;
-        self.close_open();
-        match (appended, self.waiting.pop_front()) {
-            (Ok(_), Some(group)) => self.submit(group),
-            _ => self.fail(io::Error::other("the ends of epochs do not fit a segment")),
-        }
-        self.replenish();
-    }
-
-    fn recycle(&mut self) {
-        if !self.recycling {
-            return;
-        }
-        let through = self.recycle_to.min(self.durable.lsn);
-        let mut any = false;
-        while let Some(sealed) = self.sealed.pop_front_if(|sealed| sealed.last_lsn <= through) {
-            self.supply.give_back(sealed.segment.path);
-            any = true;
-        }
-        if any {
-            self.supply.retry();
-            self.replenish();
-        }
-    }
-
-    fn replenish(&mut self) {
-        // See `set_restart_beyond`: full ones become free only through checkpoints,
-        // which need a journal that takes records.
-        let beyond = usize::from(self.restart_beyond && self.mode == Mode::AwaitingSegment);
-        let live = (self.sealed.len() + usize::from(self.current.is_some())).saturating_sub(beyond);
-        let result = self.supply.replenish(live);
-        self.note_prepared(result);
-    }
-
-    fn prepared(&mut self, result: io::Result<()>) {
-        self.wants_room |= self.supply.has_one_ready();
-        self.note_prepared(result);
-        self.replenish();
-        self.begin_restart();
-    }
-
-    fn note_prepared(&mut self, result: io::Result<()>) {
-        match result {
-            Err(error) if self.mode == Mode::AwaitingSegment && !self.supply.has_ready() => {
-                self.mode = Mode::Failed;
-                self.progress.push_back(Progress::RestartFailed(error));
-            }
-            Err(error) => self.progress.push_back(Progress::PrepareFailed(error)),
-            Ok(()) if self.wants_room && self.supply.has_ready() => {
-                self.wants_room = false;
-                self.progress.push_back(Progress::Room);
-            }
-            Ok(()) => {}
         }
     }
 }
