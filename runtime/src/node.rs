@@ -23,6 +23,7 @@ use wasmkeep_storage::clock::Clock;
 
 use crate::admin::{self, AdminSetup};
 use crate::config::{LiveClasses, NodeConfig, allowed_cpus};
+pub use crate::core::NodeDisk;
 use crate::core::{self, CoreSeed, Cores};
 use crate::data_dir::DataDir;
 use crate::fatal::Fatal;
@@ -170,7 +171,15 @@ impl Node {
     /// # Errors
     /// Why it could not start; nothing of it runs on.
     pub fn start(config: NodeConfig) -> Result<NodeHandle, Fatal> {
-        Start::new(config)?.run()
+        Start::new(config)?.run(None)
+    }
+
+    /// Starts a node whose storage is on this disk instead of the machine's.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_on(config: NodeConfig, disk: NodeDisk) -> Result<NodeHandle, Fatal> {
+        Start::new(config)?.run(Some(disk))
     }
 }
 
@@ -218,8 +227,8 @@ impl Start {
         Ok(Self { handle, event_sender, metrics, clock, cores, socket: Some(socket) })
     }
 
-    fn run(mut self) -> Result<NodeHandle, Fatal> {
-        if let Err(fatal) = self.threads() {
+    fn run(mut self, disk: Option<NodeDisk>) -> Result<NodeHandle, Fatal> {
+        if let Err(fatal) = self.threads(disk) {
             // Whatever has started ends before the reason is told.
             self.handle.stopper.abort();
             drop(self.event_sender);
@@ -230,9 +239,9 @@ impl Start {
         Ok(self.handle)
     }
 
-    fn threads(&mut self) -> Result<(), Fatal> {
+    fn threads(&mut self, disk: Option<NodeDisk>) -> Result<(), Fatal> {
         let config = Arc::clone(&self.handle.config);
-        let (cores, seeds) = core::prepare(&config, &self.handle._data, &self.metrics)?;
+        let (cores, seeds) = core::prepare(&config, &self.handle._data, disk)?;
         let _set_once = self.cores.set(cores.clone());
         let cpus = allowed_cpus();
         let mut senders = Vec::new();

@@ -164,6 +164,12 @@ impl CoreStore {
         journal.pending_bytes() < PENDING_BYTES_MAX && self.inner.overlay_bytes.get() < OVERLAY_BYTES_MAX && !segment_comes
     }
 
+    /// Whether the disk has no room for the journal's next segment or for base files.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.inner.full.get() || self.inner.checkpoints.found_no_space()
+    }
+
     /// Lets what is pending be written. Call it between guest runs only: what a run committed must not be split over groups.
     pub fn cut(&self) {
         self.inner.journal.cut();
