@@ -91,17 +91,16 @@ fn make(path: &Path) -> std::io::Result<()> {
         // Written only once all this had been done.
         return Ok(());
     }
-    let parent_of = |path: &Path| match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
-        Some(parent) => parent.to_path_buf(),
-        None => path.to_path_buf(),
-    };
-    let mut parents = vec![parent_of(path)];
-    while let Some(missing) = parents.last().filter(|dir| !dir.exists()) {
-        parents.push(parent_of(missing));
+    let mut parents = Vec::new();
+    for dir in path.ancestors().skip(1) {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        parents.push(dir);
+        if dir.exists() {
+            break;
+        }
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    parents.iter().try_for_each(|dir| sync_names(dir))
+    parents.into_iter().try_for_each(sync_names)
 }
 
 /// Makes the names in a directory durable. What may be entered but not read was made, and is kept, by somebody else.
