@@ -241,13 +241,14 @@ fn an_answer_that_is_on_its_way_to_a_caller_when_the_group_fails_never_arrives()
 #[test]
 fn a_call_that_is_on_its_way_when_the_group_of_its_caller_fails_is_never_run() {
     let (_disk, node, mut write) = fails_when_a_reads_its_base_file();
-    let onward = "/durable-insert?key=k%26value=from-the-lost";
+    assert_eq!(node.post("/test/other/memory-set?value=mine", ""), ok("mine"));
     let mut call = node.client();
+    let onward = "/memory-set?value=from-the-lost";
     call.start("POST", &format!("/test/a/call?class=test&name=other&send=big&path={onward}"), "").expect("sends");
     assert_unknown(&mut write);
     assert_unknown(&mut call);
     assert_eq!(node.post("/test/a/durable-insert?key=k&value=newer", ""), ok("newer"));
-    assert_eq!(node.get("/test/other/read?key=k").0, 404);
+    assert_eq!(node.get("/test/other/memory-get"), ok("mine"));
 }
 
 #[test]
