@@ -126,6 +126,8 @@ pub struct NodeHandle {
     stopper: Stopper,
     events: std_mpsc::Receiver<Event>,
     threads: Vec<JoinHandle<()>>,
+    /// How many of these are known to have ended.
+    ended: usize,
     admin: Option<(watch::Sender<bool>, JoinHandle<()>)>,
     /// Held until all threads have ended.
     _data: Arc<DataDir>,
@@ -222,8 +224,18 @@ impl Start {
         let (classes, _) = watch::channel(Arc::new(LiveClasses::new(&config.classes)));
         let stopper = Stopper { stop: watch::channel(Stop::No).0, phase, clock: clock.clone(), drain: config.budgets.drain };
         let admin = Some((admin_stop, admin));
-        let handle =
-            NodeHandle { http_addr, admin_addr, config, classes, stopper, events, threads: Vec::new(), admin, _data: data };
+        let handle = NodeHandle {
+            http_addr,
+            admin_addr,
+            config,
+            classes,
+            stopper,
+            events,
+            threads: Vec::new(),
+            ended: 0,
+            admin,
+            _data: data,
+        };
         Ok(Self { handle, event_sender, metrics, clock, cores, socket: Some(socket) })
     }
 
@@ -293,11 +305,14 @@ impl Start {
         }
     }
 
-    fn await_ready(&self, count: usize) -> Result<(), Fatal> {
+    fn await_ready(&mut self, count: usize) -> Result<(), Fatal> {
         for _ in 0..count {
             match self.handle.events.recv() {
                 Ok(Event::Ready) => {}
-                Ok(Event::Ended { thread, result, .. }) => return Err(result.err().unwrap_or_else(|| ended(thread))),
+                Ok(Event::Ended { thread, core, result }) => {
+                    self.handle.ended += usize::from(core);
+                    return Err(result.err().unwrap_or_else(|| ended(thread)));
+                }
                 Err(_) => return Err(ended("every thread".into())),
             }
         }
@@ -346,8 +361,8 @@ impl NodeHandle {
     /// # Errors
     /// What ended it, if nobody asked it to stop, or what went wrong while it stopped.
     pub fn wait(mut self) -> Result<(), Fatal> {
-        let mut running = self.threads.len();
-        let mut first = None;
+        let mut running = self.threads.len() - self.ended;
+        let (mut first, mut now_since_ms) = (None, None);
         while running > 0 {
             match self.events.recv_timeout(WAIT_STEP) {
                 Ok(Event::Ready) => {}
@@ -361,7 +376,7 @@ impl NodeHandle {
                     }
                 }
                 Err(std_mpsc::RecvTimeoutError::Timeout) => {
-                    if self.takes_too_long() {
+                    if self.takes_too_long(&mut now_since_ms) {
                         return Err(first.unwrap_or_else(|| Fatal::Thread {
                             thread: format!("{running} of the node's threads"),
                             detail: "did not end in time; what was acknowledged is in the journal".into(),
@@ -381,11 +396,14 @@ impl NodeHandle {
         first.map_or(Ok(()), Err)
     }
 
-    fn takes_too_long(&self) -> bool {
-        match *self.stopper.stop.borrow() {
-            Stop::Drain { until_ms } => now_ms(&self.stopper.clock) > until_ms.saturating_add(STOP_FLUSH_MS_MAX),
-            Stop::No | Stop::Now => false,
-        }
+    fn takes_too_long(&self, now_since_ms: &mut Option<u64>) -> bool {
+        let now_ms = now_ms(&self.stopper.clock);
+        let until_ms = match *self.stopper.stop.borrow() {
+            Stop::No => return false,
+            Stop::Drain { until_ms } => until_ms,
+            Stop::Now => *now_since_ms.get_or_insert(now_ms),
+        };
+        now_ms > until_ms.saturating_add(STOP_FLUSH_MS_MAX)
     }
 }
 

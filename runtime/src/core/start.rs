@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Barrier, Notify, mpsc};
+use tokio::sync::{Barrier, Notify, mpsc, watch};
 use wasmkeep_storage::Lsn;
 use wasmkeep_storage::clock::Clock;
 use wasmkeep_storage::disk::os::OsFiles;
@@ -25,7 +25,7 @@ use crate::data_dir::DataDir;
 use crate::fatal::Fatal;
 use crate::http;
 use crate::limits::{CORE_SWEEP_MS, REMOTE_MAX, STOP_ACTORS_MS_MAX};
-use crate::node::CoreSetup;
+use crate::node::{self, CoreSetup};
 use crate::wasm::limits::RESIDENTS_DEFAULT;
 use crate::wasm::{Engine, EngineOptions, Program};
 
@@ -115,11 +115,13 @@ fn raise_open_files() {
 /// # Errors
 /// Why the node cannot go on.
 pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
-    let CoreSetup { index, config, data, http, classes, metrics, core_metrics, clock, ready, .. } = setup;
+    let CoreSetup { index, config, data, http, classes, metrics, core_metrics, clock, ready, mut stop, .. } = setup;
     let CoreSeed { part, disk, programs, residents_max, senders, remote, barrier } = seed;
     let store = open_store(index, &config, data.path(), &clock, part, &disk)?;
     store.started().await?;
-    barrier.wait().await;
+    if !all_here(&barrier, &mut stop).await {
+        return Ok(());
+    }
     let classes_now = Arc::clone(&classes.borrow());
     let class = |(name, program): &(Arc<str>, Program)| {
         let metrics = metrics.class(name);
@@ -160,10 +162,18 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
     tokio::task::spawn_local(core.store.clone().run_checkpoints());
     ready.tell();
     http::serve(CoreHandle(Rc::clone(&core)), http).await;
-    barrier.wait().await;
+    all_here(&barrier, &mut stop).await;
     core.put_to_sleep().await;
     core.store.close().await?;
     Ok(())
+}
+
+/// Waits for all cores to come here, unless the node is to end at once: one of them may have ended already.
+async fn all_here(barrier: &Barrier, stop: &mut watch::Receiver<node::Stop>) -> bool {
+    tokio::select! {
+        _ = barrier.wait() => true,
+        _ = stop.wait_for(|stop| *stop == node::Stop::Now) => false,
+    }
 }
 
 fn open_store(

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod disk;
+pub(crate) mod process;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -133,13 +134,13 @@ impl Drop for TestNode {
 
 /// Asks again and again until it is so.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..600 {
+    for _ in 0..6_000 {
         if is_so() {
             return;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("twelve seconds went by and still not: {what}");
+    panic!("a minute went by and still not: {what}");
 }
 
 /// One connection that is kept.
