@@ -185,6 +185,35 @@ fn a_node_that_finds_no_space_or_no_disk_to_start_on_says_so_and_starts_when_it_
     assert_eq!(node.get("/test/reader/read?key=k"), ok("v"));
 }
 
+#[test]
+fn on_a_disk_that_is_known_to_be_full_nobody_waits_for_the_next_attempt_to_find_space() {
+    let (disk, door) = (TestDisk::sim(), Door::default());
+    let node = start(&disk, |config| config.budgets.journal_bytes = 16 * 256 * 1024);
+    assert_eq!(node.get("/test/writer/self").0, 200);
+    let is_full = |op, path: &std::path::Path| op == Op::Write && (is_segment(path) || is_base(path));
+    disk.hook(move |op, path| if is_full(op, path) { Err(errno(libc::ENOSPC)) } else { Ok(()) });
+    let acknowledged = fill(&node);
+    door.set(true);
+    let (closed, (attempts, attempt)) = (door.clone(), std::sync::mpsc::channel());
+    disk.hook(move |op, path| {
+        if !is_full(op, path) {
+            return Ok(());
+        }
+        if is_segment(path) {
+            let _the_first_is_enough = attempts.send(());
+            closed.pass();
+        }
+        Err(errno(libc::ENOSPC))
+    });
+    attempt.recv_timeout(Duration::from_secs(30)).expect("it is tried again and again");
+    let mut client = node.client();
+    let answers = (node.get("/test/reader/read?key=k"), write(&mut client, acknowledged).0);
+    door.set(false);
+    assert_eq!(answers, (ok("v"), 507));
+    disk.unhook();
+    until("writes are taken again", || write(&mut client, acknowledged).0 == 200);
+}
+
 /// A door that a test closes in front of threads.
 #[derive(Clone, Default)]
 struct Door(Arc<(Mutex<bool>, Condvar)>);
