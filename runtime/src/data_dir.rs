@@ -43,11 +43,7 @@ impl DataDir {
     /// newer version, or cannot be written.
     pub fn open(path: &Path) -> Result<Self, Fatal> {
         let wrong = |detail: String| Fatal::DataDir { path: path.to_path_buf(), detail };
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(|error| wrong(format!("cannot be created: {error}")))?;
+        make(path).map_err(|error| wrong(format!("cannot be created: {error}")))?;
         if !path.join("node.json").exists() {
             check_empty(path)?;
         }
@@ -86,6 +82,33 @@ impl Drop for DataDir {
         // Closing is not enough: a child that is between fork and exec shares the open file and would keep the lock.
         // SAFETY: the descriptor is open for as long as `lock` lives; flock has no other precondition.
         let _released_by_the_close_then = unsafe { libc::flock(self.lock.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
+/// Makes the directory and its name durable: a power cut must not take away what holds acknowledged writes.
+fn make(path: &Path) -> std::io::Result<()> {
+    if path.join("node.json").exists() {
+        // Written only once all this had been done.
+        return Ok(());
+    }
+    let mut parents = Vec::new();
+    for dir in path.ancestors().skip(1) {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        parents.push(dir);
+        if dir.exists() {
+            break;
+        }
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    parents.into_iter().try_for_each(sync_names)
+}
+
+/// Makes the names in a directory durable. What may be entered but not read was made, and is kept, by somebody else.
+fn sync_names(dir: &Path) -> std::io::Result<()> {
+    match File::open(dir) {
+        Ok(dir) => dir.sync_all(),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -66,7 +66,7 @@ pub enum Problem {
     #[error("{0}")]
     Unavailable(String),
     /// The disk or the journal is full.
-    #[error("storage is full: no event that might write is started until space is free again")]
+    #[error("storage is full: nothing is written until space is free again")]
     StorageFull,
     /// The node is stopping.
     #[error("the node is stopping")]

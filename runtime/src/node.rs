@@ -23,6 +23,7 @@ use wasmkeep_storage::clock::Clock;
 
 use crate::admin::{self, AdminSetup};
 use crate::config::{LiveClasses, NodeConfig, allowed_cpus};
+pub use crate::core::NodeDisk;
 use crate::core::{self, CoreSeed, Cores};
 use crate::data_dir::DataDir;
 use crate::fatal::Fatal;
@@ -125,6 +126,8 @@ pub struct NodeHandle {
     stopper: Stopper,
     events: std_mpsc::Receiver<Event>,
     threads: Vec<JoinHandle<()>>,
+    /// How many of these are known to have ended.
+    ended: usize,
     admin: Option<(watch::Sender<bool>, JoinHandle<()>)>,
     /// Held until all threads have ended.
     _data: Arc<DataDir>,
@@ -170,7 +173,15 @@ impl Node {
     /// # Errors
     /// Why it could not start; nothing of it runs on.
     pub fn start(config: NodeConfig) -> Result<NodeHandle, Fatal> {
-        Start::new(config)?.run()
+        Start::new(config)?.run(None)
+    }
+
+    /// Starts a node whose storage is on this disk instead of the machine's.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_on(config: NodeConfig, disk: NodeDisk) -> Result<NodeHandle, Fatal> {
+        Start::new(config)?.run(Some(disk))
     }
 }
 
@@ -213,13 +224,23 @@ impl Start {
         let (classes, _) = watch::channel(Arc::new(LiveClasses::new(&config.classes)));
         let stopper = Stopper { stop: watch::channel(Stop::No).0, phase, clock: clock.clone(), drain: config.budgets.drain };
         let admin = Some((admin_stop, admin));
-        let handle =
-            NodeHandle { http_addr, admin_addr, config, classes, stopper, events, threads: Vec::new(), admin, _data: data };
+        let handle = NodeHandle {
+            http_addr,
+            admin_addr,
+            config,
+            classes,
+            stopper,
+            events,
+            threads: Vec::new(),
+            ended: 0,
+            admin,
+            _data: data,
+        };
         Ok(Self { handle, event_sender, metrics, clock, cores, socket: Some(socket) })
     }
 
-    fn run(mut self) -> Result<NodeHandle, Fatal> {
-        if let Err(fatal) = self.threads() {
+    fn run(mut self, disk: Option<NodeDisk>) -> Result<NodeHandle, Fatal> {
+        if let Err(fatal) = self.threads(disk) {
             // Whatever has started ends before the reason is told.
             self.handle.stopper.abort();
             drop(self.event_sender);
@@ -230,9 +251,9 @@ impl Start {
         Ok(self.handle)
     }
 
-    fn threads(&mut self) -> Result<(), Fatal> {
+    fn threads(&mut self, disk: Option<NodeDisk>) -> Result<(), Fatal> {
         let config = Arc::clone(&self.handle.config);
-        let (cores, seeds) = core::prepare(&config, &self.handle._data, &self.metrics)?;
+        let (cores, seeds) = core::prepare(&config, &self.handle._data, disk)?;
         let _set_once = self.cores.set(cores.clone());
         let cpus = allowed_cpus();
         let mut senders = Vec::new();
@@ -284,11 +305,14 @@ impl Start {
         }
     }
 
-    fn await_ready(&self, count: usize) -> Result<(), Fatal> {
+    fn await_ready(&mut self, count: usize) -> Result<(), Fatal> {
         for _ in 0..count {
             match self.handle.events.recv() {
                 Ok(Event::Ready) => {}
-                Ok(Event::Ended { thread, result, .. }) => return Err(result.err().unwrap_or_else(|| ended(thread))),
+                Ok(Event::Ended { thread, core, result }) => {
+                    self.handle.ended += usize::from(core);
+                    return Err(result.err().unwrap_or_else(|| ended(thread)));
+                }
                 Err(_) => return Err(ended("every thread".into())),
             }
         }
@@ -337,8 +361,8 @@ impl NodeHandle {
     /// # Errors
     /// What ended it, if nobody asked it to stop, or what went wrong while it stopped.
     pub fn wait(mut self) -> Result<(), Fatal> {
-        let mut running = self.threads.len();
-        let mut first = None;
+        let mut running = self.threads.len() - self.ended;
+        let (mut first, mut now_since_ms) = (None, None);
         while running > 0 {
             match self.events.recv_timeout(WAIT_STEP) {
                 Ok(Event::Ready) => {}
@@ -352,7 +376,7 @@ impl NodeHandle {
                     }
                 }
                 Err(std_mpsc::RecvTimeoutError::Timeout) => {
-                    if self.takes_too_long() {
+                    if self.takes_too_long(&mut now_since_ms) {
                         return Err(first.unwrap_or_else(|| Fatal::Thread {
                             thread: format!("{running} of the node's threads"),
                             detail: "did not end in time; what was acknowledged is in the journal".into(),
@@ -372,11 +396,14 @@ impl NodeHandle {
         first.map_or(Ok(()), Err)
     }
 
-    fn takes_too_long(&self) -> bool {
-        match *self.stopper.stop.borrow() {
-            Stop::Drain { until_ms } => now_ms(&self.stopper.clock) > until_ms.saturating_add(STOP_FLUSH_MS_MAX),
-            Stop::No | Stop::Now => false,
-        }
+    fn takes_too_long(&self, now_since_ms: &mut Option<u64>) -> bool {
+        let now_ms = now_ms(&self.stopper.clock);
+        let until_ms = match *self.stopper.stop.borrow() {
+            Stop::No => return false,
+            Stop::Drain { until_ms } => until_ms,
+            Stop::Now => *now_since_ms.get_or_insert(now_ms),
+        };
+        now_ms > until_ms.saturating_add(STOP_FLUSH_MS_MAX)
     }
 }
 

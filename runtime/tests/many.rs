@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Client, TestNode};
+use common::{Client, TestNode, until};
 
 const ACTORS: usize = 10_000;
 const CLIENTS: usize = 8;
@@ -14,17 +14,6 @@ fn loaded(node: &TestNode) -> f64 {
     let (_, page) = Client::connect(node.admin()).send("GET", "/metrics", "");
     let lines = page.lines().filter(|line| line.starts_with("wasmkeep_actors{") && line.contains("loaded"));
     lines.map(|line| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a value")).sum()
-}
-
-/// Asks again and again until it is so.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    for _ in 0..600 {
-        if is_so() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("a minute went by and still not: {what}");
 }
 
 #[test]

@@ -95,6 +95,12 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// Whether the disk had no space.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+    }
+
     /// Wraps an I/O error with what was being done to which file.
     pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();

@@ -290,11 +290,35 @@ async fn be_awake(core: &Rc<Core>, actor: &Rc<Actor>, mut awake: Awake) -> Ended
             Err(Stop::Broken) => return Ended::Broken,
             Err(Stop::Hibernate | Stop::Deadline) => return Ended::Hibernated,
         };
-        core.until_room().await;
-        if let Some(ended) = run(core, actor, &mut awake, event).await {
+        let ended = match with_room(core, actor, event).await {
+            Ok(event) => run(core, actor, &mut awake, event).await,
+            Err(ended) => ended,
+        };
+        if let Some(ended) = ended {
             return ended;
         }
     }
+}
+
+/// Waits until memory and journal have room for what an event may write, for as long as the event may wait to be started. One
+/// that cannot start is answered here; what is returned then is how being awake ended, if it did.
+async fn with_room(core: &Rc<Core>, actor: &Rc<Actor>, event: Box<Event>) -> Result<Box<Event>, Option<Ended>> {
+    if core.has_room() {
+        return Ok(event);
+    }
+    actor.running_until_ns.set(event.deadline_ns);
+    let waited = actor.until_stopped(core.until_room()).await;
+    actor.running_until_ns.set(0);
+    let (problem, ended) = match waited {
+        Ok(()) => return Ok(event),
+        Err(Stop::Broken) => (Problem::Unavailable("the journal failed; try again".into()), Some(Ended::Broken)),
+        Err(Stop::Deadline | Stop::Hibernate) => {
+            actor.stop.set(None);
+            (if core.store.is_full() { Problem::StorageFull } else { Problem::Deadline }, None)
+        }
+    };
+    core.finish(&actor.class, event.reply, event.positions, Outcome::Problem(problem));
+    Err(ended)
 }
 
 /// Runs one event; says how being awake ended if it did.
@@ -365,6 +389,7 @@ fn failure_problem(actor: &Actor, failure: Failure) -> Problem {
     match failure {
         Failure::CpuBudget if actor.budget.is_aborted() => Problem::Deadline,
         Failure::CpuBudget => Problem::Trap("it used up its CPU time".into()),
+        Failure::StorageFull => Problem::StorageFull,
         Failure::NoRoom => Problem::Unavailable("the node holds as many actors as it can; try again later".into()),
         Failure::Aborted => Problem::Unavailable("the actor's instance was lost; try again".into()),
         failure @ (Failure::Trap(_) | Failure::Memory(_) | Failure::BadResponse(_)) => Problem::Trap(failure.to_string()),

@@ -79,6 +79,10 @@ async fn call_here(
         reply: ReplyTo::Caller(Rc::clone(&slot)),
     })));
     let (outcome, seen) = Wait(slot).await;
+    if core.is_lost(seen) {
+        // A group failed while the answer was on its way: its sender is broken, and we must not be told what it had seen.
+        return Outcome::Problem(Problem::UnknownOutcome);
+    }
     actor.absorb(seen);
     outcome
 }

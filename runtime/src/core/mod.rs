@@ -9,6 +9,7 @@
 
 mod actor;
 mod calls;
+mod disk;
 mod gate;
 mod mailbox;
 mod operator;
@@ -27,9 +28,10 @@ use std::task::Waker;
 use tokio::sync::Notify;
 use wasmkeep_storage::clock::Clock;
 use wasmkeep_storage::store::CoreStore;
-use wasmkeep_storage::{Address, Positions};
+use wasmkeep_storage::{Address, Lsn, Positions};
 
 use self::actor::Actor;
+pub use self::disk::{NodeDisk, OpenBackend};
 use self::gate::{Gates, Held};
 pub use self::operator::Cores;
 use self::reply::{ReplyTo, Slot, Wait};
@@ -81,6 +83,8 @@ pub(crate) struct Core {
     room: Notify,
     /// Broken actors that still hold what was lost. The journal restarts when there is none.
     breaking: Cell<usize>,
+    /// What the last failed group took with it: positions past the first and up to the second. None of them is used again.
+    lost: Cell<(Lsn, Lsn)>,
     /// The most actors loaded since memory was last given back, and for how many sweeps there have been far fewer.
     loaded_most: Cell<(u32, u32)>,
 }
@@ -141,6 +145,12 @@ impl Core {
             }
             told.await;
         }
+    }
+
+    /// Whether whoever has seen this has seen what was lost.
+    fn is_lost(&self, positions: Positions) -> bool {
+        let (durable, newest) = self.lost.get();
+        positions.seen > durable && positions.seen <= newest
     }
 
     /// An event has ended: its outcome leaves when what its actor had seen is durable. To a caller on this core it leaves at once

@@ -89,6 +89,10 @@ impl Core {
 
     /// Puts an event into its actor's mailbox, and wakes the actor if it sleeps.
     fn take_event(self: &Rc<Self>, event: Box<Event>) {
+        if self.is_lost(event.positions) {
+            // It was on its way when a group failed; its caller is broken.
+            return self.deliver(event.reply, Outcome::Problem(Problem::UnknownOutcome));
+        }
         let Some(class) = self.classes.get(&event.address.class) else {
             let problem = Problem::UnknownClass(event.address.class.to_string());
             return self.deliver(event.reply, Outcome::Problem(problem));
@@ -132,6 +136,7 @@ impl Core {
 
     /// A group failed. What waits behind it is unknown, and exactly the actors that saw what was lost are broken.
     fn fail(&self, durable: Lsn) {
+        self.lost.set((durable, self.store.newest()));
         let (open, lost) = {
             let mut gates = self.gates.borrow_mut();
             (gates.open(durable), gates.fail())
@@ -139,7 +144,7 @@ impl Core {
         self.release(open);
         self.release(lost);
         for actor in self.actors.borrow().values() {
-            for event in actor.remove_events(|event| event.positions.seen > durable) {
+            for event in actor.remove_events(|event| self.is_lost(event.positions)) {
                 self.finish(&actor.class, event.reply, event.positions, Outcome::Problem(Problem::UnknownOutcome));
             }
             if actor.positions().seen > durable {

@@ -7,34 +7,32 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Barrier, Notify, mpsc};
-use wasmkeep_storage::StorageError;
+use tokio::sync::{Barrier, Notify, mpsc, watch};
+use wasmkeep_storage::Lsn;
 use wasmkeep_storage::clock::Clock;
-use wasmkeep_storage::disk::background::Background;
 use wasmkeep_storage::disk::os::OsFiles;
-use wasmkeep_storage::disk::probe::{Io, IoMode};
 use wasmkeep_storage::journal::inspect;
-use wasmkeep_storage::store::{CoreDisk, CorePart, CoreStore, NodeStorage, NodeStorageOptions, StoreOptions};
+use wasmkeep_storage::store::{CorePart, CoreStore, NodeStorage, NodeStorageOptions, StoreOptions};
 
 use super::actor::Stop;
+use super::disk::NodeDisk;
 use super::gate::Gates;
 use super::operator::Cores;
 use super::wake::Remote;
 use super::{Class, Core, CoreHandle, Outbox, pump};
-use crate::config::{IoChoice, LiveClasses, NodeConfig};
+use crate::config::{LiveClasses, NodeConfig};
 use crate::data_dir::DataDir;
 use crate::fatal::Fatal;
 use crate::http;
 use crate::limits::{CORE_SWEEP_MS, REMOTE_MAX, STOP_ACTORS_MS_MAX};
-use crate::metrics::Metrics;
-use crate::node::CoreSetup;
+use crate::node::{self, CoreSetup};
 use crate::wasm::limits::RESIDENTS_DEFAULT;
 use crate::wasm::{Engine, EngineOptions, Program};
 
 /// What one core starts from.
 pub struct CoreSeed {
     part: CorePart,
-    io: Io,
+    disk: Arc<NodeDisk>,
     programs: Arc<Vec<(Arc<str>, Program)>>,
     residents_max: usize,
     senders: Vec<mpsc::Sender<Remote>>,
@@ -43,11 +41,12 @@ pub struct CoreSeed {
     barrier: Arc<Barrier>,
 }
 
-/// Makes everything the cores of a node need, before any of them runs: components compiled, journals recovered.
+/// Makes everything the cores of a node need, before any of them runs: components compiled, journals recovered. Without a disk
+/// of its own the node gets the machine's.
 ///
 /// # Errors
 /// Why the node cannot start.
-pub fn prepare(config: &Arc<NodeConfig>, data: &Arc<DataDir>, _metrics: &Arc<Metrics>) -> Result<(Cores, Vec<CoreSeed>), Fatal> {
+pub fn prepare(config: &NodeConfig, data: &DataDir, disk: Option<NodeDisk>) -> Result<(Cores, Vec<CoreSeed>), Fatal> {
     raise_open_files();
     let (programs, residents) = compile(config, data.path())?;
     let options = NodeStorageOptions {
@@ -56,8 +55,11 @@ pub fn prepare(config: &Arc<NodeConfig>, data: &Arc<DataDir>, _metrics: &Arc<Met
         incarnation: data.incarnation(),
         accept_journal_loss: config.accept_journal_loss,
     };
-    let io = choose_io(config, &options.data.join("journal"))?;
-    let parts = NodeStorage::recover(&OsFiles::shared(), &options)?;
+    let disk = Arc::new(match disk {
+        Some(disk) => disk,
+        None => NodeDisk::os(config, &options.data.join("journal"))?,
+    });
+    let parts = NodeStorage::recover(&disk.files, &options)?;
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..config.cores).map(|_| mpsc::channel(REMOTE_MAX)).unzip();
     let barrier = Arc::new(Barrier::new(config.cores));
     let seeds = parts
@@ -65,7 +67,7 @@ pub fn prepare(config: &Arc<NodeConfig>, data: &Arc<DataDir>, _metrics: &Arc<Met
         .zip(receivers)
         .map(|(part, remote)| CoreSeed {
             part,
-            io,
+            disk: Arc::clone(&disk),
             programs: Arc::clone(&programs),
             residents_max: (residents / config.cores).max(1),
             senders: senders.clone(),
@@ -113,11 +115,13 @@ fn raise_open_files() {
 /// # Errors
 /// Why the node cannot go on.
 pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
-    let CoreSetup { index, config, data, http, classes, metrics, core_metrics, clock, ready, .. } = setup;
-    let CoreSeed { part, io, programs, residents_max, senders, remote, barrier } = seed;
-    let store = open_store(index, &config, data.path(), &clock, part, io)?;
+    let CoreSetup { index, config, data, http, classes, metrics, core_metrics, clock, ready, mut stop, .. } = setup;
+    let CoreSeed { part, disk, programs, residents_max, senders, remote, barrier } = seed;
+    let store = open_store(index, &config, data.path(), &clock, part, &disk)?;
     store.started().await?;
-    barrier.wait().await;
+    if !all_here(&barrier, &mut stop).await {
+        return Ok(());
+    }
     let classes_now = Arc::clone(&classes.borrow());
     let class = |(name, program): &(Arc<str>, Program)| {
         let metrics = metrics.class(name);
@@ -144,6 +148,7 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
         events: Cell::new(0),
         room: Notify::new(),
         breaking: Cell::new(0),
+        lost: Cell::new((Lsn::ZERO, Lsn::ZERO)),
         loaded_most: Cell::new((0, 0)),
     });
     core.reload(&classes_now);
@@ -157,23 +162,28 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
     tokio::task::spawn_local(core.store.clone().run_checkpoints());
     ready.tell();
     http::serve(CoreHandle(Rc::clone(&core)), http).await;
-    barrier.wait().await;
+    all_here(&barrier, &mut stop).await;
     core.put_to_sleep().await;
     core.store.close().await?;
     Ok(())
 }
 
-fn choose_io(config: &NodeConfig, journals: &Path) -> Result<Io, Fatal> {
-    let mode = match config.io {
-        IoChoice::Auto => IoMode::Auto,
-        IoChoice::Uring => IoMode::Uring,
-        IoChoice::Threads => IoMode::Threads,
-    };
-    std::fs::create_dir_all(journals).map_err(StorageError::io("making", journals))?;
-    Ok(Io::choose(journals, mode, &Clock::System)?)
+/// Waits for all cores to come here, unless the node is to end at once: one of them may have ended already.
+async fn all_here(barrier: &Barrier, stop: &mut watch::Receiver<node::Stop>) -> bool {
+    tokio::select! {
+        _ = barrier.wait() => true,
+        _ = stop.wait_for(|stop| *stop == node::Stop::Now) => false,
+    }
 }
 
-fn open_store(index: usize, config: &NodeConfig, data: &Path, clock: &Clock, part: CorePart, io: Io) -> Result<CoreStore, Fatal> {
+fn open_store(
+    index: usize,
+    config: &NodeConfig,
+    data: &Path,
+    clock: &Clock,
+    part: CorePart,
+    disk: &NodeDisk,
+) -> Result<CoreStore, Fatal> {
     let options = StoreOptions {
         data: data.to_owned(),
         core: index,
@@ -181,17 +191,10 @@ fn open_store(index: usize, config: &NodeConfig, data: &Path, clock: &Clock, par
         clock: clock.clone(),
         database_bytes_max: config.budgets.database_bytes,
         journal_bytes_max: config.budgets.journal_bytes,
-        segment_bytes: None,
+        segment_bytes: disk.segment_bytes,
         accept_journal_loss: config.accept_journal_loss,
     };
-    let files = OsFiles::shared();
-    let thread = |name: &str| {
-        Background::thread(&format!("wk-{name}-{index}"), Arc::clone(&files))
-            .map_err(|source| Fatal::System { what: "starting a thread", source })
-    };
-    let backend = io.open().map_err(|source| Fatal::System { what: "opening the journal's way to the disk", source })?;
-    let disk = CoreDisk { files: Arc::clone(&files), backend, segments: thread("segments")?, checkpoints: thread("base")? };
-    Ok(CoreStore::open(options, part, disk)?)
+    Ok(CoreStore::open(options, part, disk.open(index)?)?)
 }
 
 /// Takes over changed variables of classes as they are told.

@@ -10,8 +10,9 @@ use super::types::{
     WitAddress, WitCallError, WitCallOptions, WitLevel, WitRequest, WitResponse, WitRows, WitStorageError, WitValue,
 };
 use send_wrapper::SendWrapper;
+use std::cell::Cell;
 use std::rc::Rc;
-use wasmkeep_storage::Value;
+use wasmkeep_storage::{SqlError, Value};
 use wasmtime::component::Linker;
 use wasmtime::{Result, StoreContextMut};
 
@@ -56,22 +57,30 @@ type Statement = (String, Vec<WitValue>);
 
 fn exec(store: &Store<'_>, (sql, params): Statement, durable: bool) -> Pending<'static, (Result<u64, WitStorageError>,)> {
     let local = &store.data().local;
-    let (connection, meter) = (Rc::clone(&local.connection), Rc::clone(&local.meter));
+    let (connection, meter, met_full) = (Rc::clone(&local.connection), Rc::clone(&local.meter), Rc::clone(&local.met_full));
     Box::new(SendWrapper::new(async move {
         let params = values(params);
         let result = meter.unmetered(connection.exec(&sql, &params, durable)).await;
+        note_full(&met_full, &result);
         Ok((result.map_err(WitStorageError::from),))
     }))
 }
 
 fn query(store: &Store<'_>, (sql, params): Statement) -> Pending<'static, (Result<WitRows, WitStorageError>,)> {
     let local = &store.data().local;
-    let (connection, meter) = (Rc::clone(&local.connection), Rc::clone(&local.meter));
+    let (connection, meter, met_full) = (Rc::clone(&local.connection), Rc::clone(&local.meter), Rc::clone(&local.met_full));
     Box::new(SendWrapper::new(async move {
         let params = values(params);
         let result = meter.unmetered(connection.query(&sql, &params)).await;
+        note_full(&met_full, &result);
         Ok((result.map(WitRows::from).map_err(WitStorageError::from),))
     }))
+}
+
+fn note_full<T>(met_full: &Cell<bool>, result: &std::result::Result<T, SqlError>) {
+    if matches!(result, Err(SqlError::Full)) {
+        met_full.set(true);
+    }
 }
 
 fn values(params: Vec<WitValue>) -> Vec<Value> {

@@ -45,6 +45,9 @@ pub enum Failure {
     /// The event's CPU time ran out, or it was aborted.
     #[error("the event used up its CPU time")]
     CpuBudget,
+    /// The guest trapped after a write of its was refused because storage is full: not its fault, and worth another try.
+    #[error("the guest failed after storage was full")]
+    StorageFull,
     /// The guest failed after it was refused memory.
     #[error("{0}")]
     Memory(String),
@@ -192,6 +195,7 @@ fn classify(store: &Store<HostState>, error: &wasmtime::Error) -> Failure {
     let state = store.data();
     let failure = match (error.downcast_ref::<Trap>(), state.limiter.refused) {
         (Some(Trap::Interrupt), _) => Failure::CpuBudget,
+        _ if state.local.met_full.get() => Failure::StorageFull,
         (Some(Trap::StackOverflow), _) => Failure::Trap("the call stack is exhausted".into()),
         (_, Some(bytes)) => Failure::Memory(format!(
             "the guest failed after it was refused memory: it wanted {bytes} bytes, its limit is {}",

@@ -8,6 +8,7 @@ use super::sql::Connection;
 use super::stdio::Stdio;
 use super::{ActorHost, http};
 use send_wrapper::SendWrapper;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub(crate) struct Local {
     pub(crate) log: Rc<GuestLog>,
     /// Who sent the event at hand.
     pub(crate) caller: Option<Address>,
+    /// Whether a statement of the event at hand was refused because storage is full.
+    pub(crate) met_full: Rc<Cell<bool>>,
     stdio: [Stdio; 2],
 }
 
@@ -65,7 +68,17 @@ impl HostState {
         let meter = Rc::new(Meter::new(clock.clone(), budget));
         Self {
             limiter: Limiter { bytes: 0, growing: 0, bytes_max: memory_bytes_max, refused: None },
-            local: SendWrapper::new(Local { address, env, connection, hooks, meter, log, caller: None, stdio }),
+            local: SendWrapper::new(Local {
+                address,
+                env,
+                connection,
+                hooks,
+                meter,
+                log,
+                caller: None,
+                met_full: Rc::default(),
+                stdio,
+            }),
             table,
             wasi: wasi.build(),
             http: WasiHttpCtx::new(),
@@ -76,6 +89,7 @@ impl HostState {
     /// Forgets what only the event before knew.
     pub(crate) fn begin_event(&mut self, caller: Option<Address>) {
         self.local.caller = caller;
+        self.local.met_full.set(false);
         self.limiter.refused = None;
     }
 

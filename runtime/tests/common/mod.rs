@@ -2,13 +2,18 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod disk;
+pub(crate) mod process;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use disk::TestDisk;
 use tempfile::TempDir;
 use wasmkeep::config::{ClassConfig, NodeConfig};
+use wasmkeep::fatal::Fatal;
 use wasmkeep::node::{Node, NodeHandle};
 
 /// The file of a built guest: from `WASMKEEP_GUESTS`, where `cargo xtask test` puts it.
@@ -21,6 +26,8 @@ pub(crate) fn guest(name: &str) -> PathBuf {
 pub(crate) struct TestNode {
     pub(crate) data: TempDir,
     pub(crate) config: NodeConfig,
+    /// What its storage is on, if not the machine's disk.
+    pub(crate) disk: Option<TestDisk>,
     handle: Option<NodeHandle>,
 }
 
@@ -31,15 +38,24 @@ impl TestNode {
     }
 
     pub(crate) fn start_with(cores: usize, change: impl FnOnce(&mut NodeConfig)) -> Self {
+        Self::start_on(None, cores, change)
+    }
+
+    pub(crate) fn start_on(disk: Option<&TestDisk>, cores: usize, change: impl FnOnce(&mut NodeConfig)) -> Self {
+        let mut node = Self::prepare(disk, cores, change);
+        node.again();
+        node
+    }
+
+    /// Everything but the start.
+    pub(crate) fn prepare(disk: Option<&TestDisk>, cores: usize, change: impl FnOnce(&mut NodeConfig)) -> Self {
         let data = tempfile::tempdir().expect("a directory");
         let class = |name, file| ClassConfig::new(name, guest(file));
         let classes =
             vec![class("test", "test_guest"), class("counter", "counter"), class("notes", "notes"), class("hello", "hello_http")];
         let mut config = NodeConfig { cores, classes, data_dir: data.path().join("data"), ..NodeConfig::default() };
         change(&mut config);
-        let mut node = Self { data, config, handle: None };
-        node.again();
-        node
+        Self { data, config, disk: disk.cloned(), handle: None }
     }
 
     /// Stops the node as an operator would and waits for its end.
@@ -52,8 +68,41 @@ impl TestNode {
 
     /// Starts it on the same data.
     pub(crate) fn again(&mut self) {
+        self.try_again().expect("starts");
+    }
+
+    /// Starts it on the same data, if it can.
+    pub(crate) fn try_again(&mut self) -> Result<(), Fatal> {
         self.stop();
-        self.handle = Some(Node::start(self.config.clone()).expect("starts"));
+        let config = self.config.clone();
+        self.handle = Some(match &self.disk {
+            Some(disk) => {
+                let disk = disk.node_disk(&config.data_dir);
+                Node::start_on(config, disk)?
+            }
+            None => Node::start(config)?,
+        });
+        Ok(())
+    }
+
+    /// Ends it without a clean stop of its clients.
+    pub(crate) fn abort(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            // A node waits for its disk, whatever happens.
+            self.disk.iter().for_each(|disk| {
+                disk.unhook();
+                disk.release();
+            });
+            handle.stopper().abort();
+            let _how = handle.wait();
+        }
+    }
+
+    /// The sum of the series that begin so.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let (_, page) = Client::connect(self.admin()).send("GET", "/metrics", "");
+        let lines = page.lines().filter(|line| line.starts_with(series));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
     pub(crate) fn http(&self) -> SocketAddr {
@@ -79,16 +128,26 @@ impl TestNode {
 
 impl Drop for TestNode {
     fn drop(&mut self) {
-        if let Some(handle) = self.handle.take() {
-            handle.stopper().abort();
-            let _the_test_has_failed_already_if_this_does = handle.wait();
-        }
+        self.abort();
     }
+}
+
+/// Asks again and again until it is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("a minute went by and still not: {what}");
 }
 
 /// One connection that is kept.
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,
+    /// The head of the last answer, in lower case.
+    pub(crate) head: String,
 }
 
 impl Client {
@@ -100,7 +159,7 @@ impl Client {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { stream: BufReader::new(stream), head: String::new() })
     }
 
     pub(crate) fn send(&mut self, method: &str, path: &str, body: &str) -> (u16, String) {
@@ -121,14 +180,28 @@ impl Client {
         self.stream.get_mut().write_all(text.as_bytes())
     }
 
+    /// Whether an answer, or the connection's end, is there already.
+    pub(crate) fn has_answer(&mut self) -> bool {
+        if !self.stream.buffer().is_empty() {
+            return true;
+        }
+        let stream = self.stream.get_ref();
+        stream.set_nonblocking(true).expect("sets");
+        let peeked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false).expect("sets");
+        !peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
     pub(crate) fn answer(&mut self) -> std::io::Result<(u16, String)> {
         let bad = || std::io::Error::from(std::io::ErrorKind::InvalidData);
         let (mut status, mut length) = (0, 0);
+        self.head.clear();
         loop {
             let mut line = String::new();
             if self.stream.read_line(&mut line)? == 0 {
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
+            self.head.push_str(&line.to_lowercase());
             let line = line.trim_end();
             if line.is_empty() {
                 break;

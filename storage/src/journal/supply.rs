@@ -67,6 +67,11 @@ impl Supply {
         self.preparing.is_none()
     }
 
+    /// Whether nothing is being prepared and nothing has failed to be: there is what there may be.
+    pub(super) const fn is_stocked(&self) -> bool {
+        self.preparing.is_none() && !self.stalled
+    }
+
     fn job(&mut self) -> Prepare {
         Prepare {
             dir: self.dir.clone(),

@@ -28,6 +28,8 @@ pub(super) struct Checkpoints {
     quiet: Cell<(Lsn, u64)>,
     /// Said once, until a round succeeds again.
     complained: Cell<bool>,
+    /// The last round that failed did so for want of space, and none has succeeded since.
+    no_space: Cell<bool>,
     in_round: Cell<bool>,
     round_ended: tokio::sync::Notify,
 }
@@ -61,6 +63,10 @@ impl Checkpoints {
         Alone(self)
     }
 
+    pub(super) const fn found_no_space(&self) -> bool {
+        self.no_space.get()
+    }
+
     pub(super) const fn pages_written(&self) -> u64 {
         self.pages_written.get()
     }
@@ -84,7 +90,9 @@ impl CoreStore {
                 continue;
             }
             let checkpoints = &self.inner.checkpoints;
-            match self.round().await {
+            let round = self.round().await;
+            checkpoints.no_space.set(round.as_ref().is_err_and(StorageError::is_full));
+            match round {
                 Ok(()) => checkpoints.complained.set(false),
                 // `sweep` looks again a few times a second, which is soon enough for a disk to have space again.
                 Err(error) if !checkpoints.complained.replace(true) => {

@@ -156,12 +156,20 @@ impl CoreStore {
     }
 
     /// Whether a new event should start: memory that waits for the disk is within its bounds, and what the event commits will
-    /// find room. While the next journal segment is being made, an event had better wait for it than be refused as full.
+    /// find room. While the next journal segment is being made, an event had better wait for it than be refused as full, unless
+    /// the disk is known to be full: then each attempt may take long and fail, and whoever only reads must not wait for it.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let journal = &self.inner.journal;
-        let segment_comes = journal.awaits_segment() && journal.segment_left_bytes() < TRANSACTION_BYTES_MAX as u64;
+        let segment_comes =
+            !self.inner.full.get() && journal.awaits_segment() && journal.segment_left_bytes() < TRANSACTION_BYTES_MAX as u64;
         journal.pending_bytes() < PENDING_BYTES_MAX && self.inner.overlay_bytes.get() < OVERLAY_BYTES_MAX && !segment_comes
+    }
+
+    /// Whether the disk has no room for the journal's next segment or for base files.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.inner.full.get() || self.inner.checkpoints.found_no_space()
     }
 
     /// Lets what is pending be written. Call it between guest runs only: what a run committed must not be split over groups.
@@ -228,6 +236,9 @@ impl CoreStore {
         }
         inner.part.allow_recycling(&inner.journal);
         inner.journal.retry_prepare();
+        if inner.journal.is_stocked() {
+            inner.full.set(false);
+        }
         if !inner.catalogs_used.replace(false) && inner.catalogs.borrow().len() > CATALOGS_KEPT {
             inner.close_catalogs();
         }

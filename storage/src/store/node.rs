@@ -11,9 +11,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
 
-use super::{CoreStore, Inner, Progress, StoreOptions, checkpoint, meta, place, waiters};
+use super::{CoreStore, Inner, StoreOptions, checkpoint, meta, place, waiters};
 use crate::disk::background::Background;
 use crate::disk::{Backend, Files};
 use crate::error::StorageError;
@@ -278,12 +277,11 @@ impl CoreStore {
     /// When that cannot be written.
     pub async fn started(&self) -> Result<(), StorageError> {
         while self.durable() < self.newest() {
-            let progress = std::future::poll_fn(|cx| match self.poll_progress(cx) {
-                Poll::Ready(progress) => Poll::Ready(progress),
-                Poll::Pending => Poll::Pending,
-            });
-            if let Progress::Failed { .. } = progress.await {
-                return Err(StorageError::Restarting);
+            // Nothing of the store's own depends on this first group; what else is heard before it is tried or said again.
+            let progress = std::future::poll_fn(|cx| self.inner.journal.poll_progress(cx)).await;
+            if let journal::Progress::Failed { error, .. } = progress {
+                let journals = &self.inner.part.shared.journals;
+                return Err(StorageError::io("writing where the old journals ended to", journals)(error));
             }
         }
         Ok(())

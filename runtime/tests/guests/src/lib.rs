@@ -21,6 +21,7 @@
 //! | `/open-transaction?durable=0,1` | upserts in a transaction that it leaves open |
 //! | `/transaction?rows=&fail=` | inserts so many rows `key-0`… in one durable transaction; `fail=1` fails it at its end |
 //! | `/call?class=&name=&path=&method=&keep=` | calls an actor and answers what it answered; `keep=1` keeps it in memory |
+//! | `/call?…&send=` | as above, with the value of this row as the body |
 //! | `/echo` | sends the body back; method, target and caller in `x-echo-` headers |
 //! | `/headers` | the request's headers as JSON |
 //! | `/values?bytes=` | edge values through the database and back: `ok` or what differs; with `bytes` a blob of that size |
@@ -125,7 +126,11 @@ fn memory_get() -> Result<Response, Error> {
 fn call(request: &Request) -> Result<Response, Error> {
     let target = Address::new(required(request, "class")?, required(request, "name")?);
     let method = request.query("method").unwrap_or_else(|| "POST".to_owned());
-    let onward = Request::new(method, required(request, "path")?).with_body(request.body());
+    let onward = Request::new(method, required(request, "path")?);
+    let onward = match request.query("send") {
+        Some(key) => onward.with_body(keep::value(&key)?),
+        None => onward.with_body(request.body()),
+    };
     match actors::call(&target, &onward) {
         Ok(response) => {
             if flag(request, "keep") {

@@ -327,6 +327,12 @@ impl Journal {
         !state.supply.has_ready() && !state.supply.is_idle()
     }
 
+    /// Whether as many segments are ready as there may be: none is being prepared, none has failed to be.
+    #[must_use]
+    pub fn is_stocked(&self) -> bool {
+        self.state.borrow().supply.is_stocked()
+    }
+
     /// Whether a segment is ready beyond the current one.
     #[must_use]
     pub fn has_segment_ready(&self) -> bool {
