@@ -14,6 +14,7 @@ mod mailbox;
 mod operator;
 mod pump;
 mod reply;
+mod shrink;
 mod start;
 mod wake;
 
@@ -81,8 +82,8 @@ pub(crate) struct Core {
     room: Notify,
     /// Broken actors that still hold what was lost. The journal restarts when there is none.
     breaking: Cell<usize>,
-    /// The most actors loaded since memory was last given back, and for how many sweeps there have been far fewer.
-    loaded_most: Cell<(u32, u32)>,
+    /// When to give memory back.
+    peak: Cell<shrink::Peak>,
 }
 
 /// What waits to be sent to another core. A task of its own sends it, so that a full channel stops nobody else.

@@ -26,6 +26,7 @@ use crate::data_dir::DataDir;
 use crate::fatal::Fatal;
 use crate::http;
 use crate::limits::{CORE_SWEEP_MS, REMOTE_MAX, STOP_ACTORS_MS_MAX};
+use crate::memory;
 use crate::metrics::Metrics;
 use crate::node::CoreSetup;
 use crate::wasm::limits::RESIDENTS_DEFAULT;
@@ -93,6 +94,8 @@ fn compile(config: &NodeConfig, data: &Path) -> Result<Compiled, Fatal> {
             Program::load(&engine, Some(&cache), &class.component).map_err(|error| component(&class.name, error.to_string()))?;
         programs.push((Arc::clone(&class.name), program));
     }
+    // Compiling took much more than what it made.
+    memory::give_back_own();
     Ok((Arc::new(programs), engine.residents() as usize))
 }
 
@@ -144,7 +147,7 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
         events: Cell::new(0),
         room: Notify::new(),
         breaking: Cell::new(0),
-        loaded_most: Cell::new((0, 0)),
+        peak: Cell::default(),
     });
     core.reload(&classes_now);
     let mut sweep = tokio::time::interval(Duration::from_millis(CORE_SWEEP_MS));

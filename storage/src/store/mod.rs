@@ -260,6 +260,27 @@ impl CoreStore {
         Ok(lsn)
     }
 
+    /// How many databases are open or lack a checkpoint, or how many actors' facts wait for a catalog, whichever is more.
+    #[must_use]
+    pub fn in_memory(&self) -> usize {
+        let inner = &self.inner;
+        inner.databases.borrow().len().max(inner.metas.borrow().len()).max(inner.stamps.borrow().len())
+    }
+
+    /// Lets go of room in tables that hold far less than they did: to be called when most of it has become quiet.
+    pub fn shrink(&self) {
+        let inner = &self.inner;
+        if inner.catalogs.borrow().len() > CATALOGS_KEPT {
+            inner.close_catalogs();
+        }
+        inner.databases.borrow_mut().shrink_to_fit();
+        inner.undurable.borrow_mut().shrink_to_fit();
+        inner.metas.borrow_mut().shrink();
+        inner.stamps.borrow_mut().shrink();
+        inner.tails.borrow_mut().shrink_to_fit();
+        inner.checkpoints.shrink();
+    }
+
     /// Numbers for the metrics.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
