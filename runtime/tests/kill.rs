@@ -3,62 +3,17 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Client, guest};
+use common::Client;
+use common::process::Process;
 
 const WRITERS: usize = 8;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
-}
-
-struct Process {
-    child: Child,
-    http: SocketAddr,
-}
-
-impl Process {
-    fn start(data: &Path, io: &str, cores: usize) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_wasmkeep"));
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WASMKEEP_")) {
-            command.env_remove(name);
-        }
-        let mut child = command
-            .args(["serve", "--log", "json", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--io", io, "--idle", "1s"])
-            .args(["--cores", &cores.to_string(), "--journal-mb", "64", "--data"])
-            .arg(data)
-            .arg("--actor")
-            .arg(format!("counter={}", guest("counter").display()))
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let mut seen = String::new();
-        let http = loop {
-            let line = lines.next().unwrap_or_else(|| panic!("it ended before it served:\n{seen}")).expect("reads");
-            let json: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-            if json["message"].as_str().is_some_and(|text| text.starts_with("serving")) {
-                break json["http"].as_str().expect("an address").parse().expect("an address");
-            }
-            seen.push_str(&line);
-        };
-        // Whatever it logs later must not fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, http }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ended_already = self.child.kill();
-        let _reaped = self.child.wait();
-    }
 }
 
 /// Adds to one counter until the node is gone; returns the newest count that was acknowledged.
@@ -88,7 +43,7 @@ fn every_acknowledged_write_survives(io: &str) {
     let mut acknowledged = [0; WRITERS];
     for kill in 0..kills {
         let cores = if kill % 3 == 2 { 1 } else { 2 };
-        let mut process = Process::start(data.path(), io, cores);
+        let mut process = Process::start(data.path(), io, cores, &[("counter", "counter")]);
         let mut client = Client::connect(process.http);
         for (counter, known) in acknowledged.iter_mut().enumerate() {
             let (status, body) = client.send("GET", &format!("/counter/c{counter}"), "");

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 use tokio::time::Interval;
-use wasmkeep_storage::store::Progress;
 use wasmkeep_storage::Lsn;
+use wasmkeep_storage::store::Progress;
 
 use super::actor::{self, Actor, Stop};
 use super::reply::ReplyTo;
