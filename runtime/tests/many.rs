@@ -60,7 +60,6 @@ fn ten_thousand_actors_sleep_without_memory(io: &str, cores: usize) {
     for count in 1..=2 {
         add_to_all(&node, &format!("{{\"count\":{count}}}"));
         let awake = node.resident_bytes();
-        assert!(awake > allowed, "what is given back was taken: {} MB", awake / MB);
         until_all_sleep(&node);
         let what = || format!("{} MB are at most {} MB; {} MB before", node.resident_bytes() / MB, allowed / MB, before / MB);
         until(what, || node.resident_bytes() <= allowed);
