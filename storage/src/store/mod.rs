@@ -358,7 +358,8 @@ impl Inner {
         Ok(lsn)
     }
 
-    /// Everything up to `durable` can no longer be lost: its undo is dropped, and so are databases that were loaded to record a fact.
+    /// Everything up to `durable` can no longer be lost: its undo is dropped, and so are databases that were loaded to record a
+    /// fact.
     fn settle(&self, durable: Lsn) {
         let mut undurable = self.undurable.borrow_mut();
         while undurable.front().is_some_and(|(lsn, _)| *lsn <= durable) {
