@@ -10,6 +10,7 @@ pub mod fatal;
 pub mod http;
 pub mod limits;
 pub mod logging;
+mod memory;
 pub mod metrics;
 pub mod node;
 pub mod router;

@@ -105,8 +105,8 @@ pub const CORE_SWEEP_MS: u64 = 50;
 /// Once nobody asks any more, running events of clients that went away have this long to end, ms. Then they are aborted.
 pub const STOP_ACTORS_MS_MAX: u64 = 5_000;
 
-/// Memory is given back to the system after a core had at least this many actors loaded and most of them went to sleep.
-pub const TRIM_ACTORS_MIN: u32 = 256;
+/// Memory is given back to the system after a core had something of at least this many actors in memory, and most of it is gone.
+pub const TRIM_ACTORS_MIN: usize = 256;
 
-/// For so many sweeps it must have stayed so: about three seconds, by when their pages are in base files too.
+/// For so many sweeps it must have stayed so, which is about three seconds: actors that come and go every moment keep their memory.
 pub const TRIM_SWEEPS: u32 = 60;

@@ -97,6 +97,10 @@ pub const JOURNAL_SPARES_MAX: usize = 4;
 /// to spare. A write beyond it fails as busy, which the journal, with `GROUPS_IN_FLIGHT_MAX`, never meets.
 pub const RING_ENTRIES: u32 = 8;
 
+/// Failures of a journal whose lost positions are told from those that were durable between them. Nobody asks for a position that
+/// is so many failures old; of older ones all from the first lost one on are called lost.
+pub const LOST_RANGES_MAX: usize = 64;
+
 /// Catalogs that stay open on a core that does not use them. More are closed when none was used between two sweeps: each holds
 /// its connection's memory, and a core has hundreds.
 pub const CATALOGS_KEPT: usize = 16;

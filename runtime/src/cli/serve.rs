@@ -3,12 +3,14 @@
 use crate::config::{NodeConfig, Settings, load};
 use crate::fatal::Fatal;
 use crate::logging;
+use crate::memory;
 use crate::node::{Node, Reloader};
 use crate::signals::Signals;
 
 pub(super) fn serve(settings: &Settings) -> Result<(), Fatal> {
     let config = load(settings)?;
     logging::start(config.log);
+    memory::decline_huge_pages();
     let signals = Signals::watch()?;
     raise_descriptor_limit();
     if config.classes.is_empty() {

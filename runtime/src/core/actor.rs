@@ -49,6 +49,8 @@ pub(crate) struct Actor {
     active_ns: Cell<u64>,
     /// Whether it was used since eviction last looked at it.
     used: Cell<bool>,
+    /// Whether it stands in `Core::residents`.
+    listed: Cell<bool>,
 }
 
 /// What a task holds while its actor is awake. The instance goes first.
@@ -80,6 +82,7 @@ impl Actor {
             running_until_ns: Cell::new(0),
             active_ns: Cell::new(core.now_ns()),
             used: Cell::new(true),
+            listed: Cell::new(false),
         })
     }
 
@@ -248,7 +251,9 @@ async fn wake(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Awake, Problem> {
             return Err(Problem::Deadline);
         }
     };
-    core.residents.borrow_mut().push_back(Rc::clone(actor));
+    if !actor.listed.replace(true) {
+        core.residents.borrow_mut().push_back(Rc::clone(actor));
+    }
     actor.class.metrics.wake_seconds.record(seconds(core.now_ns() - started_ns));
     Ok(Awake { instance, opened })
 }
@@ -358,12 +363,23 @@ async fn run(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, event: Box<E
     ended
 }
 
+impl Core {
+    /// Those that hibernated or broke are still listed: taking one out of the middle whenever that happens would be quadratic.
+    pub(super) fn drop_gone_residents(&self) {
+        self.residents.borrow_mut().retain(|actor| {
+            let stays = actor.connection.borrow().is_some();
+            actor.listed.set(stays);
+            stays
+        });
+    }
+}
+
 /// Makes room for one more resident: the first idle actor that was not used since it was last looked at hibernates.
 async fn make_place(core: &Rc<Core>) {
     loop {
         let told = core.room.notified();
         if core.residents.borrow().len() >= core.residents_max {
-            core.residents.borrow_mut().retain(|actor| actor.connection.borrow().is_some());
+            core.drop_gone_residents();
         }
         let mut looks = 2 * core.residents.borrow().len();
         if core.residents.borrow().len() < core.residents_max {

@@ -15,6 +15,7 @@ mod mailbox;
 mod operator;
 mod pump;
 mod reply;
+mod shrink;
 mod start;
 mod wake;
 
@@ -85,8 +86,8 @@ pub(crate) struct Core {
     breaking: Cell<usize>,
     /// What the last failed group took with it: positions past the first and up to the second. None of them is used again.
     lost: Cell<(Lsn, Lsn)>,
-    /// The most actors loaded since memory was last given back, and for how many sweeps there have been far fewer.
-    loaded_most: Cell<(u32, u32)>,
+    /// When to give memory back.
+    peak: Cell<shrink::Peak>,
 }
 
 /// What waits to be sent to another core. A task of its own sends it, so that a full channel stops nobody else.

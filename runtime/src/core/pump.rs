@@ -9,15 +9,15 @@ use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
 use tokio::time::Interval;
+use wasmkeep_storage::Lsn;
 use wasmkeep_storage::store::Progress;
-use wasmkeep_storage::{Lsn, give_memory_back};
 
 use super::actor::{self, Actor, Stop};
 use super::reply::ReplyTo;
 use super::wake::{Event, Remote, Wake, Work};
 use super::{Core, operator, seconds};
 use crate::event::{Outcome, Problem};
-use crate::limits::{EVENTS_PER_CORE_MAX, TRIM_ACTORS_MIN, TRIM_SWEEPS, WAKES_PER_TURN_MAX};
+use crate::limits::{EVENTS_PER_CORE_MAX, WAKES_PER_TURN_MAX};
 
 /// Runs for as long as the core.
 pub(super) async fn run(core: Rc<Core>, mut remote: mpsc::Receiver<Remote>, mut sweep: Interval) {
@@ -197,22 +197,7 @@ impl Core {
         self.metrics.journal_bytes.absolute(stats.journal_written_bytes);
         self.metrics.checkpoint_pages.absolute(stats.pages_checkpointed);
         self.room.notify_waiters();
-        self.give_memory_back(loaded);
-    }
-
-    /// After many actors have gone to sleep, what the allocators keep of them goes back to the system.
-    fn give_memory_back(&self, loaded: u32) {
-        let (most, sweeps) = self.loaded_most.get();
-        let has_shrunk = most >= TRIM_ACTORS_MIN && loaded < most / 2;
-        match (has_shrunk, sweeps) {
-            (true, TRIM_SWEEPS) => {
-                self.loaded_most.set((loaded, 0));
-                // It may take long and needs nothing of the core; it is rare, so a thread for it is cheap.
-                let _without_it_memory_stays = std::thread::Builder::new().name("wk-trim".into()).spawn(give_memory_back);
-            }
-            (true, _) => self.loaded_most.set((most, sweeps + 1)),
-            (false, _) => self.loaded_most.set((most.max(loaded), 0)),
-        }
+        self.give_memory_back(loaded as usize);
     }
 }
 

@@ -25,6 +25,7 @@ use crate::data_dir::DataDir;
 use crate::fatal::Fatal;
 use crate::http;
 use crate::limits::{CORE_SWEEP_MS, REMOTE_MAX, STOP_ACTORS_MS_MAX};
+use crate::memory;
 use crate::node::{self, CoreSetup};
 use crate::wasm::limits::RESIDENTS_DEFAULT;
 use crate::wasm::{Engine, EngineOptions, Program};
@@ -95,6 +96,8 @@ fn compile(config: &NodeConfig, data: &Path) -> Result<Compiled, Fatal> {
             Program::load(&engine, Some(&cache), &class.component).map_err(|error| component(&class.name, error.to_string()))?;
         programs.push((Arc::clone(&class.name), program));
     }
+    // Compiling took much more than what it made.
+    memory::give_back_own();
     Ok((Arc::new(programs), engine.residents() as usize))
 }
 
@@ -149,7 +152,7 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
         room: Notify::new(),
         breaking: Cell::new(0),
         lost: Cell::new((Lsn::ZERO, Lsn::ZERO)),
-        loaded_most: Cell::new((0, 0)),
+        peak: Cell::default(),
     });
     core.reload(&classes_now);
     let mut sweep = tokio::time::interval(Duration::from_millis(CORE_SWEEP_MS));

@@ -56,6 +56,13 @@ impl Process {
         Self { child, http, admin, log: Some(log) }
     }
 
+    /// Memory it has in RAM, bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel says");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+    }
+
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("kills");
         self.child.wait().expect("reaps");

@@ -50,6 +50,10 @@ impl Checkpoints {
         self.queue.borrow_mut().push_back(database);
     }
 
+    pub(super) fn shrink(&self) {
+        self.queue.borrow_mut().shrink_to_fit();
+    }
+
     /// Something changed that may make a round due.
     pub(super) fn look_again(&self) {
         self.look.notify_one();

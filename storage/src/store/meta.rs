@@ -74,6 +74,16 @@ struct Entry {
 }
 
 impl Metas {
+    /// Actors of which there are facts here.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Lets go of room that is not used.
+    pub(crate) fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
     /// The newest facts, if any are newer than the catalog's.
     pub(crate) fn get(&self, address: &Address) -> Option<Meta> {
         Some(self.entries.get(address)?.versions.last()?.1)
@@ -140,6 +150,16 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
+    /// Actors of which there are stamps here.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Lets go of room that is not used.
+    pub(crate) fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
     /// A base file was checkpointed from commits of which the oldest is `needed_from`: they stay in the journal until the
     /// catalog has the stamp, because recovery trusts a base file that has a tail without looking at its stamp.
     pub(crate) fn put(&mut self, address: &Address, stamp: u64, needed_from: Lsn) {

@@ -196,7 +196,7 @@ impl CoreStore {
                 inner.settle(durable);
                 inner.take_back(durable);
                 inner.waiters.durable(durable);
-                inner.waiters.fail();
+                inner.waiters.fail(durable, inner.journal.newest());
                 Progress::Failed { durable }
             }
             journal::Progress::Restarted => {
@@ -205,6 +205,7 @@ impl CoreStore {
                 Progress::Restarted
             }
             journal::Progress::RestartFailed(_) => {
+                inner.waiters.lose(inner.journal.durable(), inner.journal.newest());
                 inner.restart_due.set(true);
                 Progress::RestartFailed
             }
@@ -245,12 +246,16 @@ impl CoreStore {
         inner.checkpoints.look_again();
     }
 
-    /// Ends when `position` is durable, or with `Lost` when its group fails.
+    /// Ends when `position` is durable, or with `Lost` when its group fails or has failed.
     pub fn durable_at(&self, position: Lsn) -> impl Future<Output = Result<(), Lost>> + use<> {
-        let wait = (position > self.durable()).then(|| Rc::clone(&self.inner.waiters).wait(position));
+        let waiters = &self.inner.waiters;
+        // The journal goes on behind what was lost: that it is further does not make a lost position durable.
+        let is_lost = waiters.is_lost(position);
+        let wait = (!is_lost && position > self.durable()).then(|| Rc::clone(waiters).wait(position));
         async move {
             match wait {
                 Some(wait) => wait.await,
+                None if is_lost => Err(Lost),
                 None => Ok(()),
             }
         }
@@ -270,7 +275,8 @@ impl CoreStore {
         let inner = &self.inner;
         let database = inner.database(address)?;
         let body = meta.encode();
-        let lsn = inner.append(&database, RecordKind::Meta, durable, 0, 0, &body)?;
+        let lsn =
+            inner.append(&database, RecordKind::Meta, durable, 0, 0, &body).inspect_err(|_| inner.forget_if_clean(&database))?;
         inner.metas.borrow_mut().put(address, lsn, meta);
         inner.undurable.borrow_mut().push_back((lsn, Undurable::Meta(address.clone())));
         Ok(lsn)
@@ -279,6 +285,27 @@ impl CoreStore {
     /// Flushes that ended since this was last asked, for the metrics.
     pub fn take_flushes(&self, each: impl FnMut(journal::Flush)) {
         self.inner.journal.take_flushes(each);
+    }
+
+    /// How many databases are open or lack a checkpoint, or how many actors' facts wait for a catalog, whichever is more.
+    #[must_use]
+    pub fn in_memory(&self) -> usize {
+        let inner = &self.inner;
+        inner.databases.borrow().len().max(inner.metas.borrow().len()).max(inner.stamps.borrow().len())
+    }
+
+    /// Lets go of room in tables that hold far less than they did: to be called when most of it has become quiet.
+    pub fn shrink(&self) {
+        let inner = &self.inner;
+        if inner.catalogs.borrow().len() > CATALOGS_KEPT {
+            inner.close_catalogs();
+        }
+        inner.databases.borrow_mut().shrink_to_fit();
+        inner.undurable.borrow_mut().shrink_to_fit();
+        inner.metas.borrow_mut().shrink();
+        inner.stamps.borrow_mut().shrink();
+        inner.tails.borrow_mut().shrink_to_fit();
+        inner.checkpoints.shrink();
     }
 
     /// Numbers for the metrics.
@@ -352,7 +379,8 @@ impl Inner {
         Ok(lsn)
     }
 
-    /// Everything up to `durable` can no longer be lost: its undo is dropped.
+    /// Everything up to `durable` can no longer be lost: its undo is dropped, and so are databases that were loaded to record a
+    /// fact.
     fn settle(&self, durable: Lsn) {
         let mut undurable = self.undurable.borrow_mut();
         while undurable.front().is_some_and(|(lsn, _)| *lsn <= durable) {
@@ -361,7 +389,13 @@ impl Inner {
                     database.pages.borrow_mut().durable(durable);
                     self.account(&database);
                 }
-                Some((_, Undurable::Meta(address))) => self.metas.borrow_mut().durable(&address, durable),
+                Some((_, Undurable::Meta(address))) => {
+                    self.metas.borrow_mut().durable(&address, durable);
+                    let database = self.databases.borrow().get(&address).cloned();
+                    if let Some(database) = database {
+                        self.forget_if_clean(&database);
+                    }
+                }
                 None => break,
             }
         }
@@ -381,6 +415,7 @@ impl Inner {
             };
             if let Some(database) = database {
                 database.sequence.set(database.sequence.get().saturating_sub(1));
+                self.forget_if_clean(&database);
             }
         }
         self.metas.borrow_mut().revert(durable);

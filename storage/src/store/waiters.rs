@@ -1,12 +1,13 @@
 //! Those who wait for a position to become durable.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use crate::limits::LOST_RANGES_MAX;
 use crate::types::Lsn;
 
 /// The position was in a group that failed.
@@ -18,6 +19,8 @@ pub struct Lost;
 #[derive(Default)]
 pub(crate) struct Waiters {
     waits: RefCell<Waits>,
+    /// Positions that were lost: behind the first of each pair, up to the second. Ascending; no position is given out twice.
+    lost: RefCell<VecDeque<(Lsn, Lsn)>>,
 }
 
 #[derive(Default)]
@@ -35,9 +38,33 @@ impl Waiters {
         waits.end(later, Ok(()));
     }
 
-    /// Ends all waits badly.
-    pub(crate) fn fail(&self) {
+    /// Ends all waits badly: everything behind `durable` is lost, up to `newest`.
+    pub(crate) fn fail(&self, durable: Lsn, newest: Lsn) {
+        self.lose(durable, newest);
         self.waits.borrow_mut().end(BTreeMap::new(), Err(Lost));
+    }
+
+    /// Remembers what is lost, also the position of an end of an epoch that could not be written.
+    pub(crate) fn lose(&self, durable: Lsn, newest: Lsn) {
+        let mut lost = self.lost.borrow_mut();
+        match lost.back_mut() {
+            Some((from, through)) if *from == durable => *through = newest,
+            _ => lost.push_back((durable, newest)),
+        }
+        if lost.len() > LOST_RANGES_MAX
+            && let Some((from, _)) = lost.pop_front()
+            && let Some(next) = lost.front_mut()
+        {
+            // What was durable between the two is called lost from now on: the safe one of two wrong answers.
+            next.0 = from;
+        }
+    }
+
+    /// Whether a position was lost, however long ago.
+    pub(crate) fn is_lost(&self, position: Lsn) -> bool {
+        let lost = self.lost.borrow();
+        let at = lost.partition_point(|(_, through)| *through < position);
+        lost.get(at).is_some_and(|(from, _)| *from < position)
     }
 
     /// A future that ends when `position` is durable or lost. Dropping it is fine.
@@ -90,5 +117,26 @@ impl Drop for Wait {
         let waits = &mut *self.waiters.waits.borrow_mut();
         waits.by_position.remove(&(self.position, self.id));
         waits.ended.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lost_stays_lost_and_old_losses_are_remembered_as_one() {
+        let waiters = Waiters::default();
+        let failures = LOST_RANGES_MAX as u64 + 10;
+        // Of every ten positions the last five are lost, the tenth to a restart that failed too.
+        for ten in 0..failures {
+            waiters.fail(Lsn(ten * 10 + 5), Lsn(ten * 10 + 9));
+            waiters.lose(Lsn(ten * 10 + 5), Lsn(ten * 10 + 10));
+        }
+        let positions = 1..=failures * 10;
+        assert!(positions.clone().all(|n| waiters.is_lost(Lsn(n)) || (1..=5).contains(&(n % 10))), "a lost one was forgotten");
+        assert!(positions.filter(|n| *n > 200).all(|n| waiters.is_lost(Lsn(n)) == (n % 10 == 0 || n % 10 > 5)));
+        assert_eq!(waiters.lost.borrow().len(), LOST_RANGES_MAX);
+        assert!(!waiters.is_lost(Lsn(5)) && !waiters.is_lost(Lsn(failures * 10 + 1)));
     }
 }

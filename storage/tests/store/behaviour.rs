@@ -82,6 +82,40 @@ fn facts_and_lists_survive_a_fold_a_clean_stop_and_a_kill() {
     });
 }
 
+#[test]
+fn a_fact_recorded_of_a_sleeping_actor_leaves_no_database_in_memory() {
+    run(async {
+        let mut bed = Bed::new();
+        let node = bed.serve(1).await;
+        let store = &node.stores[0];
+        insert(&node.open("a"), 1, 100).unwrap();
+        store.record_meta(&address("b"), version(9), true).unwrap();
+        node.quiet().await;
+        // The catalogs that know the two.
+        let before = store.stats().databases;
+        assert!(before <= 2);
+        for n in 1..=3 {
+            store.record_meta(&address("a"), version(n), true).unwrap();
+            // One that has never been opened and has no base file.
+            store.record_meta(&address("b"), version(n), false).unwrap();
+            node.pump().await;
+            assert_eq!(store.stats().databases, before, "{n}");
+        }
+        let opened = node.open("a");
+        store.record_meta(&address("a"), version(4), true).unwrap();
+        node.pump().await;
+        assert_eq!(store.stats().databases, before + 1, "an open one stays");
+        insert(&opened, 2, 100).unwrap();
+        drop(opened);
+        node.pump().await;
+        bed = bed.crashed(1);
+        let node = bed.serve(1).await;
+        assert_eq!(rows(&node.open("a")), Some(vec![1, 2]));
+        assert_eq!(node.stores[0].meta(&address("a")).unwrap(), Some(version(4)));
+        assert_eq!(node.stores[0].meta(&address("b")).unwrap(), Some(version(3)));
+    });
+}
+
 fn knows(node: &Node, how: &str) {
     let mut listed: Vec<_> = node.stores.iter().flat_map(|store| store.list(None, 100).unwrap()).collect();
     listed.sort();

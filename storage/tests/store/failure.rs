@@ -26,6 +26,7 @@ fn a_failed_group_is_taken_back_and_never_comes_back_once_writes_are_taken_again
         let wait = tokio::task::spawn_local(store.durable_at(lost));
         assert!(node.pump().await.contains(&(0, Progress::Failed { durable })));
         assert_eq!(wait.await.unwrap(), Err(Lost));
+        assert_eq!(store.durable_at(lost).await, Err(Lost), "asked before the restart");
         assert_eq!(insert(&opened, 3, 100), Err(SqlError::Unavailable));
         drop(opened);
         assert!(store.is_failed() && node.try_open("a").is_err());
@@ -37,6 +38,10 @@ fn a_failed_group_is_taken_back_and_never_comes_back_once_writes_are_taken_again
         insert(&node.open("a"), 4, 100).unwrap();
         assert!(store.newest() > lost, "a position was used twice");
         node.pump().await;
+        assert!(store.durable() > lost);
+        assert_eq!(store.durable_at(lost).await, Err(Lost), "asked when the journal was further");
+        assert_eq!(store.durable_at(durable).await, Ok(()));
+        assert_eq!(store.durable_at(store.newest()).await, Ok(()));
         for seed in 0..20 {
             let mut bed = bed.crashed(seed);
             let node = bed.serve(1).await;

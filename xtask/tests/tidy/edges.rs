@@ -24,7 +24,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
 const RESERVED: [(&str, &[&str]); 4] = [
     ("wasmtime", &["wasmkeep"]),
     ("hyper", &["wasmkeep", "wasmkeep-benches"]),
-    ("rusqlite", &["wasmkeep-storage", "wasmkeep", "wasmkeep-benches", "wasmkeep-compare"]),
+    ("rusqlite", &["wasmkeep-storage", "wasmkeep-classes", "wasmkeep", "wasmkeep-benches", "wasmkeep-compare"]),
     ("wit-bindgen", &["wasmkeep-sdk"]),
 ];
 
@@ -65,12 +65,15 @@ fn only_the_crates_meant_to_know_a_library() {
 }
 
 #[test]
-fn runtime_keeps_sqlite_to_its_tests() {
+fn runtime_and_classes_keep_sqlite_to_their_tests() {
     let metadata = metadata();
-    let runtime = members(&metadata)["wasmkeep"];
     let in_production = |dependency: &&cargo_metadata::Dependency| dependency.kind == cargo_metadata::DependencyKind::Normal;
-    let names: Vec<&str> = runtime.dependencies.iter().filter(in_production).map(|dependency| dependency.name.as_str()).collect();
-    assert!(!names.contains(&"rusqlite"), "the runtime reaches SQLite through wasmkeep-storage only");
+    for (name, why) in [("wasmkeep", "reaches SQLite through wasmkeep-storage only"), ("wasmkeep-classes", "is given its database")]
+    {
+        let package = members(&metadata)[name];
+        let mut names = package.dependencies.iter().filter(in_production).map(|dependency| dependency.name.as_str());
+        assert!(!names.any(|dependency| dependency == "rusqlite"), "{name} {why}");
+    }
 }
 
 #[test]
