@@ -102,6 +102,18 @@ pub const REMOTE_MAX: usize = 1024;
 /// How often a core looks at deadlines and idle actors, ms. Every such time is exact to this.
 pub const CORE_SWEEP_MS: u64 = 50;
 
+/// Alarms of one core whose times are kept in memory. Those due later are read again when they come near.
+pub const ALARMS_KEPT_MAX: usize = 65_536;
+
+/// Alarms due within this time are kept in memory, ms.
+pub const ALARMS_LOOK_AHEAD_MS: u64 = 600_000;
+
+/// An alarm whose event failed comes again after this, ms, then after twice as long each time.
+pub const ALARM_RETRY_MS_MIN: u64 = 1_000;
+
+/// But never later than this, ms.
+pub const ALARM_RETRY_MS_MAX: u64 = 300_000;
+
 /// Once nobody asks any more, running events of clients that went away have this long to end, ms. Then they are aborted.
 pub const STOP_ACTORS_MS_MAX: u64 = 5_000;
 

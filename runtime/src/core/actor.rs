@@ -14,10 +14,11 @@ use wasmkeep_storage::sql::{Connection, EventBudget};
 use wasmkeep_storage::store::{Meta, Opened};
 use wasmkeep_storage::{Address, Positions, StorageError};
 
+use super::alarms::{Cause, Wish};
 use super::mailbox::Mailbox;
 use super::wake::{Event, Work};
-use super::{Class, Core, calls, operator, seconds};
-use crate::event::{Outcome, Problem};
+use super::{Class, Core, alarms, calls, operator, seconds};
+use crate::event::{Outcome, Problem, Response};
 use crate::metrics::{EventEnd, EventKind};
 use crate::wasm::{ActorHost, Failure, Instance};
 
@@ -41,7 +42,13 @@ pub(crate) struct Actor {
     task: RefCell<Option<Waker>>,
     stop: Cell<Option<Stop>>,
     budget: Rc<EventBudget>,
-    connection: RefCell<Option<Rc<Connection>>>,
+    /// What the log has of it beside its database, this run included.
+    pub(super) meta: Cell<Meta>,
+    /// What the running event has done to the alarm.
+    pub(super) wish: Cell<Wish>,
+    /// Whether the running event is the alarm.
+    pub(super) running_alarm: Cell<bool>,
+    pub(super) connection: RefCell<Option<Rc<Connection>>>,
     /// Every actor that waits for the running event, and this one.
     pub(crate) chain: RefCell<Vec<Address>>,
     /// When the running event has to end; 0 when none runs.
@@ -77,6 +84,9 @@ impl Actor {
             task: RefCell::default(),
             stop: Cell::new(None),
             budget: Rc::new(EventBudget::new(core.clock.clone(), core.event_cpu_ns())),
+            meta: Cell::default(),
+            wish: Cell::default(),
+            running_alarm: Cell::new(false),
             connection: RefCell::default(),
             chain: RefCell::default(),
             running_until_ns: Cell::new(0),
@@ -230,6 +240,7 @@ async fn wake(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Awake, Problem> {
     let connection = Rc::clone(&opened.connection);
     actor.connection.replace(Some(Rc::clone(&connection)));
     let meta = core.store.meta(address).map_err(|error| storage_problem(actor, &error))?;
+    alarms::loaded(core, actor, meta.unwrap_or_default());
     let host = ActorHost {
         address: address.clone(),
         env: std::sync::Arc::clone(&actor.class.env.borrow()),
@@ -239,7 +250,7 @@ async fn wake(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Awake, Problem> {
         memory_bytes_max: usize::try_from(core.config.budgets.memory_bytes).unwrap_or(usize::MAX),
     };
     actor.running_until_ns.set(core.now_ns().saturating_add(core.event_wall_ns()));
-    let woken = actor.until_stopped(start(core, actor, host, &connection, meta)).await;
+    let woken = actor.until_stopped(start(core, actor, host, &connection)).await;
     actor.running_until_ns.set(0);
     connection.end_event();
     let instance = match woken {
@@ -259,26 +270,20 @@ async fn wake(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Awake, Problem> {
 }
 
 /// The guest's part of waking: the instance, and `on-init` once per version.
-async fn start(
-    core: &Rc<Core>,
-    actor: &Rc<Actor>,
-    host: ActorHost,
-    connection: &Connection,
-    meta: Option<Meta>,
-) -> Result<Instance, Failure> {
+async fn start(core: &Rc<Core>, actor: &Rc<Actor>, host: ActorHost, connection: &Connection) -> Result<Instance, Failure> {
     let program = &actor.class.program;
     let mut instance = program.instantiate(host).await?;
     let version = program.version_number();
-    if meta.is_none_or(|meta| meta.init_version != version) {
+    if actor.meta.get().init_version != version {
         let started_ns = core.now_ns();
         let result = instance.on_init().await;
         connection.end_event();
         let end = if result.is_ok() { EventEnd::Ok } else { EventEnd::Trap };
         actor.class.metrics.event(EventKind::Init, end, seconds(core.now_ns() - started_ns));
-        result?;
-        let meta = Meta { init_version: version, ..meta.unwrap_or_default() };
+        let recorded = result.map(|()| alarms::initialised(core, actor, version));
+        actor.wish.set(Wish::None);
         // Refused only when the journal is full or failed; `on-init` then runs again at the next wake.
-        if let Err(refused) = core.store.record_meta(&actor.address, meta, false) {
+        if let Err(refused) = recorded? {
             tracing::debug!(actor = %actor.address, %refused, "that on-init ran could not be recorded");
         }
         core.want_turn();
@@ -335,13 +340,28 @@ async fn run(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, event: Box<E
     actor.budget.reset(core.event_cpu_ns());
     actor.running_until_ns.set(started_ns.saturating_add(core.event_wall_ns()));
     actor.chain.replace(chain);
-    let kind = if caller.is_some() { EventKind::Call } else { EventKind::Request };
-    let (outcome, ended) = match work {
-        Work::Request(request) => match actor.until_stopped(awake.instance.on_request(request, caller)).await {
-            Ok(Ok(response)) => (Outcome::Response(response), None),
-            Ok(Err(failure)) => (Outcome::Problem(failure_problem(actor, failure)), Some(Ended::Trapped)),
-            Err(Stop::Broken) => (Outcome::Problem(Problem::UnknownOutcome), Some(Ended::Broken)),
-            Err(Stop::Deadline | Stop::Hibernate) => (Outcome::Problem(Problem::Deadline), Some(Ended::Trapped)),
+    let mut cause = Cause::Other;
+    let kind = match (&work, &caller) {
+        (Work::Alarm, _) => EventKind::Alarm,
+        (_, Some(_)) => EventKind::Call,
+        (_, None) => EventKind::Request,
+    };
+    let (mut outcome, ended) = match work {
+        Work::Request(request) => {
+            let ran = actor.until_stopped(awake.instance.on_request(request, caller)).await;
+            ended(actor, ran.map(|result| result.map(Outcome::Response)))
+        }
+        Work::Alarm => match actor.until_stopped(alarms::begin(core, actor)).await {
+            Ok(Ok(Some(alarm))) => {
+                cause = Cause::Alarm(alarm);
+                actor.running_alarm.set(true);
+                let ran = actor.until_stopped(awake.instance.on_alarm(alarm.attempt)).await;
+                actor.running_alarm.set(false);
+                ended(actor, ran.map(|result| result.map(|()| Outcome::Response(Response::default()))))
+            }
+            Ok(Ok(None)) => (Outcome::Response(Response::default()), None),
+            Ok(Err(problem)) => (Outcome::Problem(problem), None),
+            Err(stop) => ended(actor, Err(stop)),
         },
         Work::Sql(sql) => match actor.until_stopped(operator::sql(&connection, &sql)).await {
             Ok(outcome) => (outcome, None),
@@ -353,6 +373,11 @@ async fn run(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, event: Box<E
         actor.stop.set(None);
     }
     connection.end_event();
+    if ended != Some(Ended::Broken)
+        && let Err(problem) = alarms::settle(core, actor, cause, matches!(outcome, Outcome::Response(_)))
+    {
+        outcome = Outcome::Problem(problem);
+    }
     let now_ns = core.now_ns();
     actor.running_until_ns.set(0);
     actor.active_ns.set(now_ns);
@@ -361,6 +386,16 @@ async fn run(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, event: Box<E
     let positions = if ended == Some(Ended::Broken) { Positions::default() } else { connection.positions() };
     core.finish(&actor.class, reply, positions, outcome);
     ended
+}
+
+/// What came of a guest's run, and how being awake ended if it did.
+fn ended(actor: &Actor, ran: Result<Result<Outcome, Failure>, Stop>) -> (Outcome, Option<Ended>) {
+    match ran {
+        Ok(Ok(outcome)) => (outcome, None),
+        Ok(Err(failure)) => (Outcome::Problem(failure_problem(actor, failure)), Some(Ended::Trapped)),
+        Err(Stop::Broken) => (Outcome::Problem(Problem::UnknownOutcome), Some(Ended::Broken)),
+        Err(Stop::Deadline | Stop::Hibernate) => (Outcome::Problem(Problem::Deadline), Some(Ended::Trapped)),
+    }
 }
 
 impl Core {

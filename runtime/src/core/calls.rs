@@ -9,18 +9,21 @@ use std::time::Duration;
 
 use wasmkeep_storage::{Address, Positions};
 
-use super::Core;
 use super::actor::Actor;
 use super::reply::{ReplyTo, Slot, Wait};
 use super::wake::{Event, Wake, Work};
+use super::{Core, alarms};
 use crate::config::check_actor_name;
 use crate::event::{Outcome, Problem, Request, Response};
 use crate::wasm::{CallError, Hooks};
 
 /// What an actor's instance may ask of its core.
 pub(super) fn hooks(core: &Rc<Core>, actor: &Rc<Actor>) -> Hooks {
+    let (set_alarm, get_alarm) = alarms::hooks(actor);
     let (core, actor) = (Rc::downgrade(core), Rc::downgrade(actor));
     Hooks {
+        set_alarm,
+        get_alarm,
         call: Box::new(move |address, request, timeout_ms| {
             Box::pin(call(core.clone(), actor.clone(), address, request, timeout_ms))
         }),

@@ -8,6 +8,7 @@
 //! Everything of a core lives on its thread: no lock, no atomic, no other core's memory. Cores talk through bounded channels.
 
 mod actor;
+mod alarms;
 mod calls;
 mod disk;
 mod gate;
@@ -86,6 +87,9 @@ pub(crate) struct Core {
     breaking: Cell<usize>,
     /// What the last failed group took with it: positions past the first and up to the second. None of them is used again.
     lost: Cell<(Lsn, Lsn)>,
+    alarms: RefCell<alarms::Alarms>,
+    /// Tells `alarms::keep` to look at once.
+    alarms_wanted: Notify,
     /// When to give memory back.
     peak: Cell<shrink::Peak>,
 }
@@ -162,6 +166,9 @@ impl Core {
         self.events.set(self.events.get() - 1);
         if let ReplyTo::Caller(slot) = reply {
             slot.fill((outcome, positions));
+        } else if let ReplyTo::Alarm(address) = reply {
+            // Nobody is told, so nothing waits.
+            self.alarm_ended(&address, &outcome);
         } else if positions.gate <= self.store.durable() {
             self.deliver(reply, outcome);
         } else {
@@ -188,6 +195,7 @@ impl Core {
             ReplyTo::Core { core, slot } => self.send(core, Remote::Reply { slot, outcome }),
             // An operator who went away is told nothing.
             ReplyTo::Operator(answer) => drop(answer.send(outcome)),
+            ReplyTo::Alarm(address) => self.alarm_ended(&address, &outcome),
         }
     }
 

@@ -150,6 +150,7 @@ fn show(core: &Core, address: &Address) -> Result<serde_json::Value, AdminError>
         "core": core.index,
         "partition": router::partition(&address.class, &address.name),
         "state": state,
+        "alarm": meta.alarm.map(|alarm| json!({ "at_ms": alarm.at_ms, "attempts": alarm.attempt })),
         "version": format!("{:032x}", meta.init_version),
     }))
 }

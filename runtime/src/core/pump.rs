@@ -70,6 +70,9 @@ impl Core {
         if let Poll::Ready(Some(remote)) = remote.poll_recv(cx) {
             return Some(from_remote(remote));
         }
+        if let Poll::Ready(alarm) = self.poll_alarm(cx) {
+            return Some(alarm);
+        }
         sweep.poll_tick(cx).is_ready().then_some(Wake::Sweep)
     }
 
@@ -82,6 +85,7 @@ impl Core {
                 }
             }
             Wake::Journal(progress) => self.take_progress(progress),
+            Wake::Alarm(address) => self.take_event(self.alarm_event(address)),
             Wake::Sweep => self.sweep(),
             Wake::Question(question) => operator::answer(self, question),
         }
@@ -129,7 +133,8 @@ impl Core {
                 self.release(open);
             }
             Progress::Failed { durable } => self.fail(durable),
-            Progress::Restarted | Progress::RestartFailed => {}
+            Progress::Restarted => self.reread_alarms(),
+            Progress::RestartFailed => {}
         }
         self.room.notify_waiters();
     }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use wasmkeep_storage::Positions;
+use wasmkeep_storage::{Address, Positions};
 
 use crate::event::Outcome;
 
@@ -25,6 +25,8 @@ pub(crate) enum ReplyTo {
     },
     /// The operator: outside, so the outcome waits at the gate.
     Operator(tokio::sync::oneshot::Sender<Outcome>),
+    /// Nobody: it is the alarm of this actor of this core.
+    Alarm(Address),
 }
 
 /// A place for one value on one thread: filled once, awaited once. Dropping the waiter is fine; the value is then dropped too.

@@ -19,7 +19,7 @@ use super::disk::NodeDisk;
 use super::gate::Gates;
 use super::operator::Cores;
 use super::wake::Remote;
-use super::{Class, Core, CoreHandle, Outbox, pump};
+use super::{Class, Core, CoreHandle, Outbox, alarms, pump};
 use crate::config::{LiveClasses, NodeConfig};
 use crate::data_dir::DataDir;
 use crate::fatal::Fatal;
@@ -152,6 +152,8 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
         room: Notify::new(),
         breaking: Cell::new(0),
         lost: Cell::new((Lsn::ZERO, Lsn::ZERO)),
+        alarms: RefCell::default(),
+        alarms_wanted: Notify::new(),
         peak: Cell::default(),
     });
     core.reload(&classes_now);
@@ -163,6 +165,7 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
     }
     tokio::task::spawn_local(follow(Rc::clone(&core), classes));
     tokio::task::spawn_local(core.store.clone().run_checkpoints());
+    tokio::task::spawn_local(alarms::keep(Rc::clone(&core)));
     ready.tell();
     http::serve(CoreHandle(Rc::clone(&core)), http).await;
     all_here(&barrier, &mut stop).await;
@@ -220,6 +223,7 @@ impl Core {
 
     /// Nobody asks any more: lets every actor finish and hibernate.
     async fn put_to_sleep(&self) {
+        self.stop_alarms();
         let until_ns = self.now_ns().saturating_add(STOP_ACTORS_MS_MAX * 1_000_000);
         while !self.actors.borrow().is_empty() && self.now_ns() < until_ns {
             for actor in self.actors.borrow().values() {

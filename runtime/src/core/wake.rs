@@ -23,6 +23,8 @@ pub(crate) enum Wake {
     },
     /// Groups became durable, or one failed.
     Journal(Progress),
+    /// The alarm of this actor is due.
+    Alarm(Address),
     /// The coarse timer: deadlines, hibernation, retries.
     Sweep,
     /// The operator asks something about actors.
@@ -51,6 +53,8 @@ pub(crate) struct Event {
 pub(crate) enum Work {
     /// The guest's `on-request`.
     Request(Request),
+    /// The guest's `on-alarm`, if its alarm is due.
+    Alarm,
     /// A statement of the operator's, between two events of the guest.
     Sql(String),
 }
@@ -63,6 +67,7 @@ impl Event {
                 let headers: usize = request.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
                 headers + request.body.len() + request.path.len()
             }
+            Work::Alarm => 0,
             Work::Sql(sql) => sql.len(),
         }
     }

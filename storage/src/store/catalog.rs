@@ -21,6 +21,8 @@ const PUT_STAMP: &str = "INSERT INTO actors (class, name, base_stamp) VALUES (?1
 const LIST: &str = "SELECT class, name FROM actors WHERE init_version <> zeroblob(16) AND (?1 IS NULL OR class = ?1)
     AND (class, name) > (?2, ?3) ORDER BY class, name LIMIT ?4";
 
+const ALARMS: &str = "SELECT alarm_at, class, name FROM actors WHERE alarm_at <= ?1 ORDER BY alarm_at LIMIT ?2";
+
 /// One partition's catalog, open. Stays open: there are few, and each wake of an actor asks one.
 pub(super) struct Catalog {
     connection: Connection,
@@ -120,8 +122,7 @@ impl CoreStore {
             .filter(|(address, meta)| meta.init_version != 0 && class.is_none_or(|class| class == &*address.class))
             .map(|(address, _)| address.clone())
             .collect();
-        let partitions = (0..place::PARTITIONS).filter(|p| place::core_of(*p, inner.options.cores) == inner.options.core);
-        for partition in partitions {
+        for partition in self.partitions() {
             let Some(catalog) = inner.catalog(partition, false)? else { continue };
             let empty = || Value::Text(String::new());
             let class = class.map_or(Value::Null, |class| Value::Text(class.to_owned()));
@@ -139,6 +140,41 @@ impl CoreStore {
         found.dedup();
         found.truncate(max);
         Ok(found)
+    }
+}
+
+impl CoreStore {
+    /// The partitions of this core.
+    pub fn partitions(&self) -> impl Iterator<Item = u32> + use<> {
+        let (core, cores) = (self.inner.options.core, self.inner.options.cores);
+        (0..place::PARTITIONS).filter(move |partition| place::core_of(*partition, cores) == core)
+    }
+
+    /// Alarms that a partition's catalog has, due until `until_ms` (Unix ms), the earliest first, at most `max`. Those of actors
+    /// with newer facts are not among them: `recent_alarms` has these.
+    pub fn alarms(&self, partition: u32, until_ms: u64, max: usize) -> Result<Vec<(u64, Address)>, StorageError> {
+        let Some(catalog) = self.inner.catalog(partition, false)? else { return Ok(Vec::new()) };
+        let signed = |number: u64| Value::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+        let rows = catalog
+            .connection
+            .query_now(ALARMS, &[signed(until_ms), signed(max as u64)])
+            .map_err(|error| failed(&catalog.database.address, &error))?;
+        let metas = self.inner.metas.borrow();
+        let alarm = |row: &[Value]| match row {
+            [Value::Integer(at_ms), Value::Text(class), Value::Text(name)] => {
+                Some((at_ms.cast_unsigned(), Address::new(class, name))).filter(|(_, address)| metas.get(address).is_none())
+            }
+            _ => None,
+        };
+        Ok(rows.values.chunks_exact(3).filter_map(alarm).collect())
+    }
+
+    /// Alarms due until `until_ms` that no catalog has yet, in no order.
+    #[must_use]
+    pub fn recent_alarms(&self, until_ms: u64) -> Vec<(u64, Address)> {
+        let metas = self.inner.metas.borrow();
+        let due = metas.iter().filter_map(|(address, meta)| Some((meta.alarm?.at_ms, address)));
+        due.filter(|(at_ms, _)| *at_ms <= until_ms).map(|(at_ms, address)| (at_ms, address.clone())).collect()
     }
 }
 

@@ -30,7 +30,9 @@
 //! | `/self` | the actor's address |
 //! | `/instance` | how many requests this instance has handled, this one included |
 //! | `/inits` | how often `init` has run on this database |
-//! | `/alarm-set?in-ms=`, `/alarm-get`, `/alarm-clear`, `/alarms` | the alarm; how often it came |
+//! | `/alarm-set?in-ms=`, `/alarm-get`, `/alarm-clear` | the alarm |
+//! | `/alarm-set-and-trap?in-ms=` | sets it in an event that fails |
+//! | `/alarms`, `/alarm-attempts` | how often it came and succeeded; the numbers of all attempts |
 
 mod harm;
 mod keep;
@@ -89,6 +91,11 @@ impl Actor for TestGuest {
             "/inits" => counted("init"),
             "/alarms" => counted("alarm"),
             "/alarm-set" => alarm_set(&request),
+            "/alarm-set-and-trap" => {
+                alarm_set(&request)?;
+                harm::trap(&request)
+            }
+            "/alarm-attempts" => Ok(Response::text(attempts()?)),
             "/alarm-get" => Ok(Response::json(&json!({ "set": alarm::get().is_some() }))),
             "/alarm-clear" => {
                 alarm::clear();
@@ -98,8 +105,8 @@ impl Actor for TestGuest {
         }
     }
 
-    fn alarm(_attempt: u32) -> Result<(), Error> {
-        count("alarm")
+    fn alarm(attempt: u32) -> Result<(), Error> {
+        alarm_came(attempt)
     }
 }
 
@@ -188,6 +195,30 @@ fn log_line(request: &Request) -> Result<Response, Error> {
 
 fn setting(name: &str) -> Result<Response, Error> {
     env::get(name).map(Response::text).ok_or_else(|| Error::not_found(format!("{name} is not set")))
+}
+
+/// What the alarm does is written down beforehand: `alarm-fails` so many attempts, then, if `alarm-again-ms` is there, set it anew.
+fn alarm_came(attempt: u32) -> Result<(), Error> {
+    let planned = |key: &str| -> Result<Option<u64>, Error> {
+        let value: Option<String> = db::scalar("SELECT value FROM kept WHERE key = ?", params![key])?;
+        Ok(value.and_then(|value| value.parse().ok()))
+    };
+    let so_far = format!("{} {attempt}", attempts()?);
+    db::exec_durable("INSERT OR REPLACE INTO kept VALUES ('attempts', ?)", params![so_far.trim()])?;
+    if u64::from(attempt) < planned("alarm-fails")?.unwrap_or(0) {
+        // What a failed event sets does not count.
+        alarm::clear();
+        return Err(Error::internal("the alarm fails, as planned"));
+    }
+    if let Some(again_ms) = planned("alarm-again-ms")? {
+        alarm::set_in(std::time::Duration::from_millis(again_ms));
+    }
+    count("alarm")
+}
+
+/// The numbers that the alarm came with, in order.
+fn attempts() -> Result<String, Error> {
+    Ok(db::scalar("SELECT value FROM kept WHERE key = 'attempts'", params![])?.unwrap_or_default())
 }
 
 fn alarm_set(request: &Request) -> Result<Response, Error> {
