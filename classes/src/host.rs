@@ -1,7 +1,7 @@
 //! What a host hands to a state machine and gets back. It is not a transport: a path, bytes, a caller the host vouches for.
 
 /// One request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// What is asked, with the protocol's version in it.
     pub path: &'a str,
