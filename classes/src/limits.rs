@@ -28,7 +28,8 @@ pub const QUEUE_DELAY_MS_MAX: u64 = 366 * 24 * 3_600 * 1_000;
 /// The longest lease, ms: 12 hours. Longer work extends its lease. Above it, or 0: 400.
 pub const QUEUE_VISIBILITY_MS_MAX: u64 = 12 * 3_600 * 1_000;
 
-/// The most leases a message may be allowed: with the longest backoff that is a year of trying. Above it, or 0: a bad configuration.
+/// The most leases a message may be allowed: with the longest backoff that is a year of trying. Above it, or 0: a bad
+/// configuration.
 pub const QUEUE_ATTEMPTS_MAX: u32 = 100_000;
 
 /// The longest dedupe window, ms: a week. Its ids are rows of the queue's database. Above it: a bad configuration.
@@ -40,8 +41,8 @@ pub const QUEUE_CONCURRENCY_MAX: u32 = 64;
 /// Bytes kept of an error text: a line and its context, not a trace. The rest is cut off.
 pub const QUEUE_ERROR_BYTES_MAX: usize = 1024;
 
-/// Messages that one redrive, purge or sweep moves or deletes: about a millisecond's work. Reached: the reply says there is more, or
-/// the alarm comes again at once.
+/// Messages that one redrive, purge or sweep moves or deletes: about a millisecond's work. Reached: the reply says there is more,
+/// or the alarm comes again at once.
 pub const QUEUE_MOVED_MAX: usize = 500;
 
 /// The first backoff of a retry, ms; it doubles with each attempt.

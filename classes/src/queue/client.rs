@@ -1,8 +1,8 @@
 //! A client of a queue without its transport: make a [`Call`], carry it to the queue's actor, hand status and body of the answer to
 //! the function named after the operation's participle.
 //!
-//! An answer that got lost is ambiguous: the operation may have been done. A send with a dedupe id may be repeated; so may a settle,
-//! whose leases are then stale.
+//! An answer that got lost is ambiguous: the operation may have been done. A send with a dedupe id may be repeated; so may a
+//! settle, whose leases are then stale.
 
 use std::fmt;
 

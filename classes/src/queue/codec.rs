@@ -1,5 +1,6 @@
-//! The bytes of what clients, queues and consumers say to each other. Numbers and bytes are framed as in `wire`; a list is its length
-//! and its items, a stream is items behind a 1 each and then a 0. Whoever changes any of it changes the version in the path.
+//! The bytes of what clients, queues and consumers say to each other. Numbers and bytes are framed as in `wire`; a list is its
+//! length and its items, a stream is items behind a 1 each and then a 0. Whoever changes any of it changes the version in the
+//! path.
 //!
 //! Rules are checked on both sides: encoders refuse what the queue would refuse.
 

@@ -183,12 +183,7 @@ impl Machine {
 
 /// Drops whatever lease a message has. Returns whether it had one.
 fn drop_lease(db: &mut dyn Database, id: i64) -> Result<bool, DatabaseError> {
-    let mut had = false;
-    db.query(sql::LEASE_DROP, &[Param::Integer(id)], &mut |_| {
-        had = true;
-        true
-    })?;
-    Ok(had)
+    Ok(db.execute(sql::LEASE_DROP, &[Param::Integer(id)])? > 0)
 }
 
 fn take_dead_key(db: &mut dyn Database, id: i64) -> Result<Option<Vec<u8>>, DatabaseError> {

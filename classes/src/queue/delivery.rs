@@ -55,9 +55,9 @@ impl Machine {
         Ok(Alarmed { delivery, effect })
     }
 
-    /// Takes the end of a delivery: the body of the consumer's answer, or why there is none in words for a dead letter. An answer of
-    /// another status than 200 is the latter. Then the whole batch is retried with backoff, as it is if the answer means nothing.
-    /// The outcome of an unknown delivery is ignored.
+    /// Takes the end of a delivery: the body of the consumer's answer, or why there is none in words for a dead letter. An answer
+    /// of another status than 200 is the latter. Then the whole batch is retried with backoff, as it is if the answer means
+    /// nothing. The outcome of an unknown delivery is ignored.
     ///
     /// # Errors
     /// As `handle`; the delivery is out again after `restore`.
@@ -81,7 +81,8 @@ impl Machine {
         Ok(Effect::Local)
     }
 
-    /// Takes back a delivery that certainly did not reach the consumer, as when the node stops: its messages are visible again after
+    /// Takes back a delivery that certainly did not reach the consumer, as when the node stops: its messages are visible again
+    /// after
     /// `delay_ms`, at most a year, and this was no attempt.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! For consumers: which messages were handled, kept in the consumer's own database and in the same transaction as what handling them
-//! did there. A message that is delivered again, because its ack was lost, is then recognised.
+//! For consumers: which messages were handled, kept in the consumer's own database and in the same transaction as what handling
+//! them did there. A message that is delivered again, because its ack was lost, is then recognised.
 //!
 //! It cannot know of effects outside of that database.
 

@@ -75,7 +75,7 @@ impl Machine {
         loop {
             let pass = self.look(db, now, max)?;
             if pass.exhausted.is_empty() {
-                return self.give(db, now, now + number(visibility_ms), pass, effect);
+                return self.give(db, now + number(visibility_ms), pass, effect);
             }
             for id in &pass.exhausted {
                 self.dead_letter_visible(db, now, *id)?;
@@ -105,26 +105,21 @@ impl Machine {
         Ok(pass)
     }
 
-    /// Writes the leases of a pass without exhausted messages: it is the head of the queue, so that statements find it again.
-    fn give(
-        &mut self,
-        db: &mut dyn Database,
-        now: i64,
-        until: i64,
-        pass: Pass,
-        mut effect: Effect,
-    ) -> Result<Batch, DatabaseError> {
+    /// Writes the leases of a pass without exhausted messages.
+    fn give(&mut self, db: &mut dyn Database, until: i64, pass: Pass, mut effect: Effect) -> Result<Batch, DatabaseError> {
         if !pass.leases.is_empty() {
             effect = effect.max(self.own_epoch(db)?);
-            let count = pass.leases.len() as u64;
-            let (limit, epoch) = (Param::Integer(number(count)), Param::Integer(self.state.epoch));
-            let attempts_max = self.config.max_attempts;
-            let (now, until_param) = (Param::Integer(now), Param::Integer(until));
-            db.execute(sql::LEASE_MARK, &[now, limit, epoch, until_param, Param::Integer(attempts_max.into())])?;
-            db.execute(sql::LEASE_HIDE, &[now, limit, until_param])?;
+            let (epoch, attempts_max) = (Param::Integer(self.state.epoch), self.config.max_attempts);
+            for run in pass.leases.chunk_by(|before, after| before.id + 1 == after.id) {
+                let [first, last] = [run[0].id, run[run.len() - 1].id].map(|id| Param::Integer(number(id)));
+                let until = Param::Integer(until);
+                db.execute(sql::LEASE_MARK, &[first, last, epoch, until, Param::Integer(attempts_max.into())])?;
+                db.execute(sql::LEASE_HIDE, &[first, last, until])?;
+            }
             if pass.leases.iter().any(|lease| lease.attempt >= attempts_max) {
                 self.state.last_until.add(until);
             }
+            let count = pass.leases.len() as u64;
             self.state.counts.visible = self.state.counts.visible.saturating_sub(count);
             self.state.counts.leased += count;
             self.state.counters.leased += count;
@@ -133,8 +128,8 @@ impl Machine {
         Ok(Batch { leases: pass.leases, body: codec::end_stream(pass.writer), effect })
     }
 
-    /// Before the first lease since the queue was opened, or since attempts were counted back, the epoch is raised, durably: a crash
-    /// may have forgotten leases that look like the ones to come.
+    /// Before the first lease since the queue was opened, or since attempts were counted back, the epoch is raised, durably: a
+    /// crash may have forgotten leases that look like the ones to come.
     fn own_epoch(&mut self, db: &mut dyn Database) -> Result<Effect, DatabaseError> {
         if self.state.is_epoch_ours {
             return Ok(Effect::Local);

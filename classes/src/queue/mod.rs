@@ -3,9 +3,9 @@
 //! What it is not: it sends nothing and wakes nobody. Its host asks it for the alarm it wants and carries a [`Delivery`] to its
 //! consumer.
 //!
-//! Promises: a message that a send acknowledged is delivered at least once, or dead-lettered once. Oldest first by the time at which
-//! a message becomes visible, then by id; with an ordering key strictly in the order sent, one at a time. A lease counts as an
-//! attempt however it ends.
+//! Promises: a message that a send acknowledged is delivered at least once, or dead-lettered once. Oldest first by the time at
+//! which a message becomes visible, then by id; with an ordering key strictly in the order sent, one at a time. A lease counts as
+//! an attempt however it ends.
 
 pub mod client;
 mod clock;

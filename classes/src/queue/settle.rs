@@ -99,8 +99,8 @@ impl Machine {
     fn extend(&mut self, db: &mut dyn Database, lease: Lease, until: i64) -> Result<Settled, DatabaseError> {
         let mut found = None;
         let [id, attempt, epoch] = params(lease);
-        db.query(sql::LEASE_UNTIL, &[id, attempt, epoch], &mut |row| {
-            found = Some(row.integer(0));
+        db.query(sql::LEASE_FIND, &[id, id, attempt, epoch], &mut |row| {
+            found = Some(row.integer(1));
             false
         })?;
         let Some(before) = found else { return Ok(Settled::Stale) };
@@ -118,7 +118,7 @@ impl Machine {
         let [id, attempt, epoch] = params(first);
         let last = Param::Integer(number(first.id.saturating_add(count - 1)));
         let (mut taken, state) = (Vec::new(), &mut self.state);
-        db.query(sql::LEASE_TAKE, &[id, last, attempt, epoch], &mut |row| {
+        db.query(sql::LEASE_FIND, &[id, last, attempt, epoch], &mut |row| {
             let until = row.integer(1);
             state.counts.remove(until, true);
             if state.last_until.get() == Some(until) {
@@ -128,6 +128,7 @@ impl Machine {
             true
         })?;
         if !taken.is_empty() {
+            db.execute(sql::LEASE_TAKE, &[id, last, attempt, epoch])?;
             self.forget_earliest();
         }
         Ok(taken)
@@ -147,11 +148,15 @@ impl Machine {
     pub(super) fn take_keys(&mut self, db: &mut dyn Database, from: i64, to: i64) -> Result<Vec<Vec<u8>>, DatabaseError> {
         let mut keys = Vec::new();
         if self.state.keyed > 0 {
-            db.query(sql::ORDER_TAKE, &[Param::Integer(from), Param::Integer(to)], &mut |row| {
+            let run = [Param::Integer(from), Param::Integer(to)];
+            db.query(sql::ORDER_FIND, &run, &mut |row| {
                 keys.push(row.bytes(0).to_vec());
                 true
             })?;
-            self.state.keyed = self.state.keyed.saturating_sub(keys.len() as u64);
+            if !keys.is_empty() {
+                let taken = db.execute(sql::ORDER_TAKE, &run)?;
+                self.state.keyed = self.state.keyed.saturating_sub(taken);
+            }
         }
         Ok(keys)
     }

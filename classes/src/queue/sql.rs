@@ -1,8 +1,8 @@
 //! The statements of a queue, constants so that a host keeps them prepared. What runs per batch comes first.
 //!
 //! The index on `visible_at` holds the id as well, so "oldest first" reads its head and never sorts. A message that waits behind
-//! another of its ordering key stands at the index's far end ([`BLOCKED`]) until its turn, so that neither a lease nor a count walks
-//! over it.
+//! another of its ordering key stands at the index's far end ([`BLOCKED`]) until its turn, so that neither a lease nor a count
+//! walks over it.
 
 /// `visible_at` of a message that waits behind another one of its ordering key. Its own due time is in `wasmkeep_queue_order`.
 pub(super) const BLOCKED: i64 = i64::MAX;
@@ -43,17 +43,20 @@ pub(super) const DUE: &str = "SELECT id, attempts, enqueued_at, body FROM wasmke
 pub(super) const DUE_KEYED: &str = "SELECT q.id, q.attempts, q.enqueued_at, q.body, o.ordering_key FROM wasmkeep_queue q
     LEFT JOIN wasmkeep_queue_order o ON o.id = q.id WHERE q.visible_at <= ?1 ORDER BY q.visible_at, q.id LIMIT ?2";
 
-/// Leases of the first ?2 rows of `DUE`. Replaces those that ran out.
+// Batches are written run by run of consecutive ids, which mostly means at once. Neither a subquery nor RETURNING here: both make
+// SQLite build a temporary table, which costs more than the rest of a small batch.
+
+/// Leases of a run of messages. Replaces those that ran out.
 pub(super) const LEASE_MARK: &str = "INSERT OR REPLACE INTO wasmkeep_queue_lease (id, attempt, epoch, until, is_last)
-    SELECT id, attempts + 1, ?3, ?4, attempts + 1 >= ?5 FROM wasmkeep_queue WHERE visible_at <= ?1 ORDER BY visible_at, id LIMIT ?2";
+    SELECT id, attempts + 1, ?3, ?4, attempts + 1 >= ?5 FROM wasmkeep_queue WHERE id BETWEEN ?1 AND ?2";
 
-/// Hides the first ?2 rows of `DUE`.
-pub(super) const LEASE_HIDE: &str = "UPDATE wasmkeep_queue SET attempts = attempts + 1, visible_at = ?3
-    WHERE id IN (SELECT id FROM wasmkeep_queue WHERE visible_at <= ?1 ORDER BY visible_at, id LIMIT ?2)";
+pub(super) const LEASE_HIDE: &str = "UPDATE wasmkeep_queue SET attempts = attempts + 1, visible_at = ?3 WHERE id BETWEEN ?1 AND ?2";
 
-/// Ends the leases of a run of ids that are of one attempt and epoch, and says which there were.
-pub(super) const LEASE_TAKE: &str = "DELETE FROM wasmkeep_queue_lease WHERE id BETWEEN ?1 AND ?2 AND attempt = ?3 AND epoch = ?4
-    RETURNING id, until";
+/// Which of a run of messages have a lease of this attempt and epoch.
+pub(super) const LEASE_FIND: &str = "SELECT id, until FROM wasmkeep_queue_lease WHERE id BETWEEN ?1 AND ?2
+    AND attempt = ?3 AND epoch = ?4";
+
+pub(super) const LEASE_TAKE: &str = "DELETE FROM wasmkeep_queue_lease WHERE id BETWEEN ?1 AND ?2 AND attempt = ?3 AND epoch = ?4";
 
 pub(super) const DELETE: &str = "DELETE FROM wasmkeep_queue WHERE id BETWEEN ?1 AND ?2";
 
@@ -74,13 +77,11 @@ pub(super) const SHOW_AGAIN: &str =
 
 pub(super) const GIVE_BACK: &str = "UPDATE wasmkeep_queue SET visible_at = ?2, attempts = attempts - 1 WHERE id = ?1";
 
-pub(super) const LEASE_UNTIL: &str = "SELECT until FROM wasmkeep_queue_lease WHERE id = ?1 AND attempt = ?2 AND epoch = ?3";
-
 pub(super) const LEASE_EXTEND: &str = "UPDATE wasmkeep_queue_lease SET until = ?2 WHERE id = ?1";
 
 pub(super) const SET_VISIBLE: &str = "UPDATE wasmkeep_queue SET visible_at = ?2 WHERE id = ?1";
 
-pub(super) const LEASE_DROP: &str = "DELETE FROM wasmkeep_queue_lease WHERE id = ?1 RETURNING 1";
+pub(super) const LEASE_DROP: &str = "DELETE FROM wasmkeep_queue_lease WHERE id = ?1";
 
 pub(super) const LAST_UNTIL: &str = "SELECT until FROM wasmkeep_queue_lease WHERE is_last = 1 ORDER BY until LIMIT 1";
 
@@ -92,7 +93,9 @@ pub(super) const ORDER_ANY: &str = "SELECT 1 FROM wasmkeep_queue_order WHERE ord
 
 pub(super) const ORDER_INSERT: &str = "INSERT INTO wasmkeep_queue_order (id, ordering_key, due_at) VALUES (?1, ?2, ?3)";
 
-pub(super) const ORDER_TAKE: &str = "DELETE FROM wasmkeep_queue_order WHERE id BETWEEN ?1 AND ?2 RETURNING ordering_key";
+pub(super) const ORDER_FIND: &str = "SELECT ordering_key FROM wasmkeep_queue_order WHERE id BETWEEN ?1 AND ?2";
+
+pub(super) const ORDER_TAKE: &str = "DELETE FROM wasmkeep_queue_order WHERE id BETWEEN ?1 AND ?2";
 
 pub(super) const ORDER_NEXT: &str = "SELECT id, due_at FROM wasmkeep_queue_order WHERE ordering_key = ?1 ORDER BY id LIMIT 1";
 

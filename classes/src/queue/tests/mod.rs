@@ -43,6 +43,7 @@ impl Drop for Host {
 fn connect(path: &PathBuf) -> Memory {
     let connection = Connection::open(path).expect("opens");
     connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF").expect("runs");
+    connection.set_prepared_statement_cache_capacity(128);
     Memory { connection }
 }
 
@@ -98,7 +99,9 @@ impl Host {
 
     fn keep(&mut self, effect: Effect) {
         if effect == Effect::Durable {
-            self.image = std::fs::read(&self.path).expect("there is a file");
+            self.image.clear();
+            let mut file = std::fs::File::open(&self.path).expect("there is a file");
+            std::io::Read::read_to_end(&mut file, &mut self.image).expect("reads");
         }
     }
 

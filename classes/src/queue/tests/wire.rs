@@ -109,7 +109,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(prop_oneof![0_u8..4, any::<u8>()], 0..120), flips in 0..13_usize, at: usize) {
+    fn arbitrary_bytes_never_panic(
+        bytes in prop::collection::vec(prop_oneof![0_u8..4, any::<u8>()], 0..120),
+        flips in 0..13_usize,
+        at: usize,
+    ) {
         for (_, decodes) in samples() {
             decodes(&bytes);
         }
