@@ -227,9 +227,9 @@ fn load(db: &mut dyn Database, now_ms: u64) -> Result<State, DatabaseError> {
         true
     })?;
     let last_id = first_row(db, sql::LAST_ID)?.map_or(0, |(id, _)| id);
-    let newest = first_row(db, sql::NEWEST)?.map(|(at, _)| at);
     let dedupe_until = first_row(db, sql::DEDUPE_EARLIEST)?.map(|(at, _)| at);
-    // With nothing to wait for, a clock that once was wrong need not be followed any longer.
+    let newest = first_row(db, sql::NEWEST)?.max(first_row(db, sql::LAST_DEATH)?).map(|(at, _)| at);
+    // In an empty queue a clock that once was wrong need not be followed any longer.
     let seen = if newest.is_none() && dedupe_until.is_none() { 0 } else { clock.max(newest.unwrap_or(0)) };
     let mut time = Clock::from(seen);
     let now = time.read(now_ms);

@@ -140,6 +140,9 @@ pub(super) const LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE name = '
 
 pub(super) const NEWEST: &str = "SELECT enqueued_at FROM wasmkeep_queue ORDER BY id DESC LIMIT 1";
 
+/// Later than any dead letter's `enqueued_at`.
+pub(super) const LAST_DEATH: &str = "SELECT failed_at FROM wasmkeep_queue_dead ORDER BY failed_at DESC LIMIT 1";
+
 /// A lower max-attempts makes last leases of running ones, a higher one the other way round.
 pub(super) const LEASES_ADJUST: &str = "UPDATE wasmkeep_queue_lease SET is_last = (attempt >= ?1) WHERE is_last <> (attempt >= ?1)";
 

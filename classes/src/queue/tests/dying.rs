@@ -219,6 +219,18 @@ fn purges_delete_what_they_name_and_no_more() {
 }
 
 #[test]
+fn a_message_redriven_under_a_clock_that_stepped_back_while_the_queue_slept_is_not_from_the_future() {
+    let mut host = Host::new(once());
+    host.send_all(&["a"]);
+    kill(&mut host, "bad");
+    host.now -= 5_000;
+    host.wake();
+    assert_eq!(host.redrive(&Which::DeadOlderThan { age_ms: 0 }).count, 1);
+    host.wake();
+    assert_eq!((ids(&host.lease(1, 10)), host.stats().oldest_age_ms), (vec![1], Some(0)));
+}
+
+#[test]
 fn live_messages_cannot_be_redriven() {
     let mut host = Host::new(once());
     assert!(client::redrive(&Which::Live).is_err());

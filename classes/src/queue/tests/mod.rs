@@ -42,7 +42,7 @@ impl Drop for Host {
 
 fn connect(path: &PathBuf) -> Memory {
     let connection = Connection::open(path).expect("opens");
-    connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF").expect("runs");
+    connection.execute_batch("PRAGMA page_size = 512; PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF").expect("runs");
     connection.set_prepared_statement_cache_capacity(128);
     Memory { connection }
 }

@@ -63,6 +63,7 @@ fn minima_are_read_from_the_head_of_an_index() {
     for (statement, index) in [
         (sql::EARLIEST, "wasmkeep_queue_visible"),
         (sql::LAST_UNTIL, "wasmkeep_queue_lease_last"),
+        (sql::LAST_DEATH, "wasmkeep_queue_failed"),
         (sql::DEDUPE_EARLIEST, "wasmkeep_queue_dedupe_expires"),
     ] {
         let plan = plan(&host, statement);
