@@ -42,7 +42,11 @@ impl Drop for Host {
 
 fn connect(path: &PathBuf) -> Memory {
     let connection = Connection::open(path).expect("opens");
-    connection.execute_batch("PRAGMA page_size = 512; PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF").expect("runs");
+    connection
+        .execute_batch(
+            "PRAGMA page_size = 512; PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF",
+        )
+        .expect("runs");
     connection.set_prepared_statement_cache_capacity(128);
     Memory { connection }
 }
@@ -84,7 +88,9 @@ impl Host {
         let memory = std::path::Path::new("/dev/shm");
         let path = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }.join(name);
         let mut memory = connect(&path);
+        memory.connection.execute_batch("BEGIN").expect("runs");
         let machine = Machine::open(&mut memory, config.clone(), START).expect("opens");
+        memory.connection.execute_batch("COMMIT").expect("runs");
         let image = std::fs::read(&path).expect("there is a file");
         Self { memory, machine, config, now: START, path, image }
     }
