@@ -153,12 +153,14 @@ impl Machine {
     }
 
     fn purge_live(&mut self, db: &mut dyn Database, up_to: i64) -> Result<Moved, DatabaseError> {
-        let mut rows = Vec::new();
+        let (mut rows, mut bytes) = (Vec::new(), 0);
         let limit = Param::Integer(number(QUEUE_MOVED_MAX as u64));
         db.query(sql::LIVE_UP_TO, &[Param::Integer(up_to), limit], &mut |row| {
             rows.push((row.integer(0), row.integer(1)));
-            true
+            bytes += row.integer(2);
+            bytes < number(QUEUE_LEASE_BYTES_MAX as u64)
         })?;
+        let is_full = rows.len() == QUEUE_MOVED_MAX || bytes >= number(QUEUE_LEASE_BYTES_MAX as u64);
         let mut headless = Vec::new();
         for (id, visible_at) in &rows {
             let is_leased = drop_lease(db, *id)?;
@@ -176,7 +178,7 @@ impl Machine {
         }
         self.state.last_until = Cached::Unknown;
         self.forget_earliest();
-        let next = if rows.len() == QUEUE_MOVED_MAX { Some(Which::LiveUpTo { id: up_to.unsigned_abs() }) } else { None };
+        let next = if is_full { Some(Which::LiveUpTo { id: up_to.unsigned_abs() }) } else { None };
         Ok(Moved { count: rows.len() as u64, next })
     }
 }

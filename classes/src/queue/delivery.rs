@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::codec;
-use super::machine::{Machine, first_row};
+use super::machine::{Machine, first};
 use super::protocol::{DELIVER, Lease};
 use super::send::number;
 use super::sql;
@@ -115,7 +115,7 @@ impl Machine {
         if self.state.dedupe_until.is_some_and(|until| until + number(QUEUE_SWEEP_LINGER_MS) <= now) {
             let limit = Param::Integer(number(QUEUE_MOVED_MAX as u64));
             db.execute(sql::DEDUPE_SWEEP, &[Param::Integer(now), limit])?;
-            self.state.dedupe_until = first_row(db, sql::DEDUPE_EARLIEST)?.map(|(until, _)| until);
+            self.state.dedupe_until = first(db, sql::DEDUPE_EARLIEST)?;
             effect = Effect::Local;
         }
         if self.state.last_until.get().is_some_and(|until| until <= now) {

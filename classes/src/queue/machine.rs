@@ -158,14 +158,13 @@ impl Machine {
     /// Reads again whatever minimum of a table is needed and unknown.
     pub(super) fn refresh(&mut self, db: &mut dyn Database) -> Result<(), DatabaseError> {
         if self.state.oldest == Cached::Unknown {
-            self.state.oldest = Cached::Known(first_row(db, sql::OLDEST)?);
+            self.state.oldest = Cached::Known(oldest(db)?);
         }
         if self.state.last_until == Cached::Unknown {
-            self.state.last_until = Cached::Known(first_row(db, sql::LAST_UNTIL)?.map(|(until, _)| until));
+            self.state.last_until = Cached::Known(first(db, sql::LAST_UNTIL)?);
         }
         if self.may_push() && self.state.earliest == Cached::Unknown {
-            let earliest = first_row(db, sql::EARLIEST)?.map(|(at, _)| at);
-            self.state.earliest = Cached::Known(earliest.filter(|at| *at != sql::BLOCKED));
+            self.state.earliest = Cached::Known(first(db, sql::EARLIEST)?.filter(|at| *at != sql::BLOCKED));
         }
         Ok(())
     }
@@ -205,10 +204,19 @@ impl Machine {
     }
 }
 
-/// The first two columns of a statement's first row.
-pub(super) fn first_row(db: &mut dyn Database, statement: &'static str) -> Result<Option<(i64, i64)>, DatabaseError> {
+/// The first column of a statement's first row.
+pub(super) fn first(db: &mut dyn Database, statement: &'static str) -> Result<Option<i64>, DatabaseError> {
     let mut found = None;
     db.query(statement, &[], &mut |row| {
+        found = Some(row.integer(0));
+        false
+    })?;
+    Ok(found)
+}
+
+fn oldest(db: &mut dyn Database) -> Result<Option<(i64, i64)>, DatabaseError> {
+    let mut found = None;
+    db.query(sql::OLDEST, &[], &mut |row| {
         found = Some((row.integer(0), row.integer(1)));
         false
     })?;
@@ -226,9 +234,9 @@ fn load(db: &mut dyn Database, now_ms: u64) -> Result<State, DatabaseError> {
         }
         true
     })?;
-    let last_id = first_row(db, sql::LAST_ID)?.map_or(0, |(id, _)| id);
-    let dedupe_until = first_row(db, sql::DEDUPE_EARLIEST)?.map(|(at, _)| at);
-    let newest = first_row(db, sql::NEWEST)?.max(first_row(db, sql::LAST_DEATH)?).map(|(at, _)| at);
+    let last_id = first(db, sql::LAST_ID)?.unwrap_or(0);
+    let dedupe_until = first(db, sql::DEDUPE_EARLIEST)?;
+    let newest = first(db, sql::NEWEST)?.max(first(db, sql::LAST_DEATH)?);
     // In an empty queue a clock that once was wrong need not be followed any longer.
     let seen = if newest.is_none() && dedupe_until.is_none() { 0 } else { clock.max(newest.unwrap_or(0)) };
     let mut time = Clock::from(seen);

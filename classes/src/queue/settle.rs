@@ -161,7 +161,7 @@ impl Machine {
         Ok(keys)
     }
 
-    /// The next message of a key whose head is gone becomes its head.
+    /// The next message of a key whose head is gone becomes its head. What was the earliest is forgotten together with the head.
     pub(super) fn unblock(&mut self, db: &mut dyn Database, key: &[u8]) -> Result<(), DatabaseError> {
         let mut next = None;
         db.query(sql::ORDER_NEXT, &[Param::Blob(key)], &mut |row| {
@@ -172,7 +172,6 @@ impl Machine {
             db.execute(sql::SET_VISIBLE, &[Param::Integer(id), Param::Integer(due_at)])?;
             self.state.counts.remove(sql::BLOCKED, false);
             self.state.counts.add(due_at, false);
-            self.show(due_at);
         }
         Ok(())
     }

@@ -36,10 +36,10 @@ pub(super) const INSERT_TEN: &str = "INSERT INTO wasmkeep_queue (enqueued_at, id
     (?1, ?2, ?3, ?4), (?1, ?5, ?6, ?7), (?1, ?8, ?9, ?10), (?1, ?11, ?12, ?13), (?1, ?14, ?15, ?16),
     (?1, ?17, ?18, ?19), (?1, ?20, ?21, ?22), (?1, ?23, ?24, ?25), (?1, ?26, ?27, ?28), (?1, ?29, ?30, ?31)";
 
-pub(super) const DUE: &str = "SELECT id, attempts, enqueued_at, body FROM wasmkeep_queue
+pub(super) const DUE: &str = "SELECT id, attempts, enqueued_at, body, NULL FROM wasmkeep_queue
     WHERE visible_at <= ?1 ORDER BY visible_at, id LIMIT ?2";
 
-/// `DUE` with the ordering key as a fifth column.
+/// `DUE` with the ordering key, if any, as the fifth column.
 pub(super) const DUE_KEYED: &str = "SELECT q.id, q.attempts, q.enqueued_at, q.body, o.ordering_key FROM wasmkeep_queue q
     LEFT JOIN wasmkeep_queue_order o ON o.id = q.id WHERE q.visible_at <= ?1 ORDER BY q.visible_at, q.id LIMIT ?2";
 
@@ -64,7 +64,7 @@ pub(super) const EARLIEST: &str = "SELECT visible_at FROM wasmkeep_queue ORDER B
 
 pub(super) const OLDEST: &str = "SELECT id, enqueued_at FROM wasmkeep_queue ORDER BY id LIMIT 1";
 
-pub(super) const BECAME_VISIBLE: &str = "SELECT count(*) FROM wasmkeep_queue WHERE visible_at > ?1 AND visible_at <= ?2";
+pub(super) const BECAME_VISIBLE: &str = "SELECT count(*), 0 FROM wasmkeep_queue WHERE visible_at > ?1 AND visible_at <= ?2";
 
 /// `BECAME_VISIBLE`, and how many of them because a lease ran out.
 pub(super) const BECAME_VISIBLE_LEASED: &str = "SELECT count(*), count(l.id) FROM wasmkeep_queue q
@@ -130,7 +130,7 @@ pub(super) const DEAD_ORDER_TAKE: &str = "DELETE FROM wasmkeep_queue_dead_order 
 pub(super) const REDRIVE: &str = "INSERT INTO wasmkeep_queue (id, body, enqueued_at, visible_at)
     SELECT id, body, enqueued_at, ?2 FROM wasmkeep_queue_dead WHERE id = ?1 RETURNING enqueued_at";
 
-pub(super) const LIVE_UP_TO: &str = "SELECT id, visible_at FROM wasmkeep_queue WHERE id <= ?1 ORDER BY id LIMIT ?2";
+pub(super) const LIVE_UP_TO: &str = "SELECT id, visible_at, length(body) FROM wasmkeep_queue WHERE id <= ?1 ORDER BY id LIMIT ?2";
 
 // What runs once, when a queue is opened.
 

@@ -126,7 +126,7 @@ fn dead_letters_are_read_in_pages() {
 }
 
 #[test]
-fn a_page_of_large_dead_letters_is_cut_by_bytes() {
+fn pages_and_batches_of_large_messages_are_cut_by_bytes() {
     let mut host = Host::new(once());
     let large = vec![7; 1024 * 1024];
     for _ in 0..10 {
@@ -140,6 +140,8 @@ fn a_page_of_large_dead_letters_is_cut_by_bytes() {
     let moved = host.redrive(&Which::DeadIds((1..=10).collect()));
     assert_eq!(moved, Moved { count: 8, next: Some(Which::DeadIds(vec![9, 10])) });
     assert_eq!(host.redrive(&Which::DeadOlderThan { age_ms: 0 }), Moved { count: 2, next: None });
+    assert_eq!(host.purge(&Which::Live), Moved { count: 8, next: Some(Which::LiveUpTo { id: 10 }) });
+    assert_eq!(host.purge(&Which::LiveUpTo { id: 10 }), Moved { count: 2, next: None });
 }
 
 #[test]
