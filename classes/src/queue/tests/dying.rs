@@ -44,6 +44,25 @@ fn the_alarm_dead_letters_what_nobody_pulls_again() {
 }
 
 #[test]
+fn the_last_error_is_the_last_one_said() {
+    let mut host = Host::new(Config { max_attempts: 3, ..Config::default() });
+    host.send_all(&["a"]);
+    for error in ["first", "second", ""] {
+        let lease = host.lease(1, 60_000)[0].lease;
+        host.settle(&[(lease, Outcome::Retry { delay_ms: Some(0), error })]);
+    }
+    assert_eq!(host.dead(), [(1, 3, "second".to_owned())]);
+    host.redrive(&Which::DeadIds(vec![1]));
+    for error in ["third", ""] {
+        let lease = host.lease(1, 60_000)[0].lease;
+        host.settle(&[(lease, Outcome::Retry { delay_ms: Some(0), error })]);
+    }
+    host.lease(1, 10);
+    host.fire_when_due();
+    assert_eq!(host.dead(), [(1, 3, "third".to_owned())]);
+}
+
+#[test]
 fn a_voluntary_retry_is_an_attempt_and_the_last_one_is_the_end() {
     let mut host = Host::new(Config { max_attempts: 3, ..Config::default() });
     host.send_all(&["a"]);

@@ -2,6 +2,7 @@
 
 mod delivering;
 mod dying;
+mod failing;
 mod leasing;
 mod model;
 mod ordering;
