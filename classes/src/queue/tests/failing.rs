@@ -125,8 +125,7 @@ fn life(between: fn(&mut Host)) -> Vec<String> {
             9 => format!("{:?}", host.fire_when_due()),
             10 => format!("{:?}", host.dead()),
             11 => format!("{:?}", host.redrive(&Which::DeadIds(vec![1]))),
-            13 => format!("{:?}", host.ack(lease.expect("leased"))),
-            15 => format!("{:?}", host.ack(lease.expect("leased"))),
+            13 | 15 => format!("{:?}", host.ack(lease.expect("leased"))),
             _ => {
                 host.now += 100;
                 format!("{:?}", host.counts())

@@ -170,6 +170,17 @@ fn a_clock_that_steps_back_does_not_freeze_a_lease() {
 }
 
 #[test]
+fn what_was_pending_before_a_sleep_stays_so_long_pending_if_the_clock_steps_back_meanwhile() {
+    let mut host = Host::new(pushed());
+    host.send_all(&["a"]);
+    host.now += 3_600_000;
+    host.lease(1, 10_000);
+    host.now -= 1_800_000;
+    host.wake();
+    assert_eq!(host.machine.alarm(), Some(host.now + 10_000));
+}
+
+#[test]
 fn a_clock_that_was_wrong_once_is_not_followed_by_an_empty_queue() {
     let mut host = Host::new(Config::default());
     host.now = START * 1_000;
