@@ -125,14 +125,18 @@ fn a_lease_that_a_crash_forgot_is_stale_even_if_the_next_one_has_its_count() {
 }
 
 #[test]
-fn only_the_first_lease_of_a_life_is_durable_and_one_that_finds_nothing_is_a_read() {
+fn only_the_first_lease_of_a_life_is_durable_and_what_changes_nothing_is_a_read() {
     let mut host = Host::new(Config::default());
     let effect = |host: &mut Host| host.call(&client::lease(1, 1_000).expect("valid")).effect;
     assert_eq!(effect(&mut host), Effect::Read);
     host.send_all(&["a", "b", "c"]);
     assert_eq!((effect(&mut host), effect(&mut host)), (Effect::Durable, Effect::Local));
     host.wake();
-    assert_eq!((effect(&mut host), effect(&mut host)), (Effect::Durable, Effect::Read));
+    let reply = host.call(&client::lease(1, 1_000).expect("valid"));
+    let lease = client::leased(200, &reply.body).expect("leased")[0].lease;
+    assert_eq!((reply.effect, effect(&mut host)), (Effect::Durable, Effect::Read));
+    let settle = client::ack(lease).expect("valid");
+    assert_eq!((host.call(&settle).effect, host.call(&settle).effect), (Effect::Local, Effect::Read));
 }
 
 #[test]
