@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use wasmkeep::limits::CORE_SWEEP_MS;
+
 use crate::restart;
 
 /// The environment variable that tells a child what it is.
@@ -91,13 +93,15 @@ impl Node {
     /// The sum of all series of a metric whose labels hold a text.
     #[must_use]
     pub fn metric(&self, name: &str, label: &str) -> f64 {
-        let (_, page) = Client::connect(self.admin).ask("GET", "/metrics", "");
+        let page = Client::connect(self.admin).ok("GET", "/metrics", "");
         let of_name = page.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])));
         of_name.filter(|line| line.contains(label)).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
     /// Waits until no actor is in memory.
     pub fn until_all_sleep(&self) {
+        // The number is as of the core's last sweep: it must not be that of before the last actor woke.
+        std::thread::sleep(Duration::from_millis(3 * CORE_SWEEP_MS));
         while self.metric("wasmkeep_actors", "loaded") > 0.5 {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -159,7 +163,7 @@ impl Client {
     /// When the connection ends.
     pub fn try_ask(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
         let length = body.len();
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-length: {length}\r\n\r\n{body}");
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}");
         self.stream.get_mut().write_all(head.as_bytes())?;
         let (mut status, mut length) = (0, 0);
         loop {
