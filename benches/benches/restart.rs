@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     group.warm_up_time(Duration::from_millis(1)).bench_function("first_reply", |bencher| {
         let killed = killed.get_or_insert_with(|| Killed::new(CORES, if is_smoke() { 16 * MB } else { 256 * MB }));
         bencher.iter_custom(|restarts| {
-            let of_sample: Vec<_> = (0..restarts).map(|_| killed.restart()).collect();
+            let of_sample: Vec<_> = (0..restarts).map(|_| killed.restart().1).collect();
             took.extend(&of_sample);
             of_sample.iter().sum()
         });

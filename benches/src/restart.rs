@@ -63,19 +63,20 @@ impl Killed {
         Self { data, cores, newest: newest.to_owned(), journal_bytes: used.parse().expect("a number") }
     }
 
-    /// One restart on a copy; how long it took until the first reply.
+    /// One restart on a copy; how long it took until the node served, and until the first reply.
     #[must_use]
-    pub fn restart(&self) -> Duration {
+    pub fn restart(&self) -> (Duration, Duration) {
         let copy = tempfile::tempdir().expect("a directory");
         copy_cold(self.data.path(), copy.path());
         let clock = Clock::System;
         let start_ns = clock.monotonic_ns();
         let node = Node::start(copy.path(), &["--cores", &self.cores.to_string()]);
+        let served = Duration::from_nanos(clock.monotonic_ns() - start_ns);
         let answer = node.client().ok("GET", "/test/a0/read?key=k0", "");
         let took = Duration::from_nanos(clock.monotonic_ns() - start_ns);
         assert_eq!(answer, self.newest, "the newest acknowledged row");
         node.kill();
-        took
+        (served, took)
     }
 }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 use tokio::time::Interval;
 use wasmkeep_storage::store::Progress;
-use wasmkeep_storage::{Lsn, give_memory_back};
+use wasmkeep_storage::{Lsn, give_memory_back, unbind_thread};
 
 use super::actor::{self, Actor, Stop};
 use super::reply::ReplyTo;
@@ -198,12 +198,18 @@ impl Core {
             (true, TRIM_SWEEPS) => {
                 self.loaded_most.set((loaded, 0));
                 // It may take long and needs nothing of the core; it is rare, so a thread for it is cheap.
-                let _without_it_memory_stays = std::thread::Builder::new().name("wk-trim".into()).spawn(give_memory_back);
+                let _without_it_memory_stays = std::thread::Builder::new().name("wk-trim".into()).spawn(trim);
             }
             (true, _) => self.loaded_most.set((most, sweeps + 1)),
             (false, _) => self.loaded_most.set((most.max(loaded), 0)),
         }
     }
+}
+
+/// The whole life of the thread that gives memory back.
+fn trim() {
+    unbind_thread();
+    give_memory_back();
 }
 
 fn from_remote(remote: Remote) -> Wake {
