@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use wasmkeep_storage::disk::probe::WriteForm;
-use wasmkeep_storage::disk::threads::Threads;
-use wasmkeep_storage::disk::uring::Uring;
-use wasmkeep_storage::disk::{Backend, File};
+use wasmkeep_storage::disk::File;
+use wasmkeep_storage::disk::probe::{Io, WriteForm};
 
 use super::work::{Job, Leg, Meter, Target};
 
@@ -41,15 +39,15 @@ impl Contender {
 pub(crate) fn run(contender: Contender, target: &Target, job: Job, leg_ms: u64) -> Leg {
     let leg = Duration::from_millis(leg_ms);
     let body = || match contender {
-        Contender::Ours => backend(|| Box::new(Uring::new(WriteForm::Dsync, None).expect("a ring")), target, job, leg),
-        Contender::OurThreads => backend(|| Box::new(Threads::new(WriteForm::Dsync).expect("threads")), target, job, leg),
+        Contender::Ours => backend(Io::new(true, WriteForm::Dsync), target, job, leg),
+        Contender::OurThreads => backend(Io::new(false, WriteForm::Dsync), target, job, leg),
         Contender::TokioUring => tokio_uring(target, job, leg),
         Contender::Monoio => monoio(target, job, leg),
     };
     std::thread::scope(|scope| scope.spawn(body).join().expect("measures"))
 }
 
-/// Binds the calling thread, and not those it started before, to the first processor it may use.
+/// Binds the calling thread to the first processor it may use.
 fn pin() {
     // SAFETY: a cpu_set_t is plain bits, for which zeros are valid.
     let (mut allowed, mut one): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
@@ -93,12 +91,12 @@ impl File for Opened {
 }
 
 /// Our own: one task owns the backend, as a core's pump does.
-fn backend(open: impl FnOnce() -> Box<dyn Backend>, target: &Target, job: Job, leg: Duration) -> Leg {
+fn backend(io: Io, target: &Target, job: Job, leg: Duration) -> Leg {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("an executor");
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let mut backend = open();
-        // Its threads keep the freedom they were started with.
+        // As a node does it: `Io` saw the free processors, so that what works for the ring stays off this one.
         pin();
+        let mut backend = io.open().expect("a way to the disk");
         let file: Arc<dyn File> = Arc::new(Opened(target.open()));
         let meter = Meter::start(job, leg);
         let busy = job.busy.then(|| tokio::task::spawn_local(be_busy(Rc::clone(&meter))));

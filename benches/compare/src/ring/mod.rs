@@ -74,7 +74,10 @@ pub(crate) fn table(cells: &[Cell]) -> String {
         let [p50, p99] = [0.5, 0.99].map(|quantile| latencies.value_at_quantile(quantile));
         let (beside, kib, depth, how) = (job.beside(), job.bytes / 1024, job.depth, contender.name());
         let (worst, rate) = (latencies.max(), cell.rate());
-        let _infallible = writeln!(text, "| {beside} | {kib} KiB | {depth} | {how} | {p50} | {p99} | {worst} | {rate:.0} |");
+        let _infallible = match latencies.len() {
+            0 => writeln!(text, "| {beside} | {kib} KiB | {depth} | {how} | — | — | — | none ended |"),
+            _ => writeln!(text, "| {beside} | {kib} KiB | {depth} | {how} | {p50} | {p99} | {worst} | {rate:.0} |"),
+        };
     }
     text
 }
