@@ -203,14 +203,16 @@ fn monoio(target: &Target, job: Job, leg: Duration) -> Leg {
     })
 }
 
-/// Gives way once: monoio has nothing of its own for it, so the task wakes itself and stands behind the others.
+/// Gives way once. monoio has nothing of its own for it, and puts a task that wakes itself before all others: so another task,
+/// which stands behind them, wakes it.
 async fn give_way() {
     let mut polled = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut polled, true) {
             return Poll::Ready(());
         }
-        cx.waker().wake_by_ref();
+        let waker = cx.waker().clone();
+        monoio::spawn(async move { waker.wake() });
         Poll::Pending
     })
     .await;

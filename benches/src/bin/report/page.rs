@@ -90,3 +90,42 @@ fn digits(number: f64) -> String {
         format!("{number:.3}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(ratio: Option<f64>, ours: f64, kind: Goal, goal: f64) -> Row {
+        Row {
+            name: "X1",
+            what: "a row".into(),
+            unit: "ms",
+            ratio,
+            range: (0.5, 2.0),
+            ours,
+            peer: ratio.map(|ratio| ours / ratio),
+            kind,
+            goal,
+            also_met: true,
+            void_legs: 4,
+            note: "a note".into(),
+            details: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_missed_goal_stays_in_the_table_and_says_so() {
+        let text = table(&[row(None, 12.0, Goal::AtMost, 10.0), row(Some(1.5), 30.0, Goal::RatioAtLeast, 1.0)]);
+        assert!(text.contains("| X1 | a row | — | 12 ms (0.500–2) | — | ≤ 10 ms | no | 4 |"), "{text}");
+        assert!(text.contains("| X1 | a row | 1.5x (0.5–2.0) | 30 ms | 20 ms | 1x | yes | 4 |"), "{text}");
+        assert!(text.contains("- X1: a note."), "{text}");
+    }
+
+    #[test]
+    fn a_program_reads_the_same_of_a_row() {
+        let json = row(None, 12.0, Goal::AtMost, 10.0).json();
+        let keys: Vec<_> = json.as_object().expect("an object").keys().map(String::as_str).collect();
+        assert_eq!(keys, ["commit", "goal", "met", "ours", "peer", "range", "ratio", "row", "void_legs"]);
+        assert_eq!((&json["met"], &json["ratio"], &json["ours"]), (&false.into(), &serde_json::Value::Null, &12.0.into()));
+    }
+}
