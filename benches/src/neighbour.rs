@@ -1,10 +1,10 @@
 //! Row A4: what an actor waits for beside others that never give its core back by themselves.
 //!
-//! Requests leave every 20 ms, whatever became of those before: few enough that none waits for another. Two numbers of each: the time from when it should have left to
-//! its answer, and of it what the node answers for: from when it left, without the time in which the node's core or the client
-//! was ready to run and the machine ran something else (the kernel counts it, see `RunDelay`). The bound is on the second one,
-//! so that neighbours of the machine do not fail a bench; what the node's own other threads take from its core is forgiven with
-//! it. A hypervisor's theft is not: on a machine that is stolen from, run it again.
+//! Requests leave every 20 ms, whatever became of those before: few enough that none waits for another. Two numbers of each:
+//! the time from when it should have left to its answer, and of it what the node answers for: from when it left, without the
+//! time in which the node's core or the client was ready to run and the machine ran something else (the kernel counts it, see
+//! `RunDelay`). The bound is on the second one, so that neighbours of the machine do not fail a bench; what the node's own other
+//! threads take from its core is forgiven with it. A hypervisor's theft is not: on a machine that is stolen from, run it again.
 
 use std::time::Duration;
 
