@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use wasmkeep_benches::{Core, on_core, peer};
+use wasmkeep_benches::on_core;
+use wasmkeep_benches::store::{Core, peer};
 
 fn durable_write(criterion: &mut Criterion) {
     for actors in [1, 64] {

@@ -37,6 +37,8 @@ pub(crate) fn give_back_shared() {
     // mimalloc lets one thread purge at a time and sends the others away, whose memory would stay.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let work = || {
+        // The caller is a core, whose processor this thread would share otherwise.
+        wasmkeep_storage::unbind_thread();
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         give_back_own();
         wasmkeep_storage::give_memory_back();

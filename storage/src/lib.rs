@@ -13,6 +13,7 @@ pub mod sql;
 pub mod store;
 mod types;
 
+pub use disk::unbind_thread;
 pub use error::{Refused, SqlError, StorageError};
 pub use types::{Address, Lsn, Positions, Rows, Value};
 

@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: all checks, each timed, all of them run even if one fails, a summary at the end.
 
 use crate::shell::{Shell, run, succeeds};
-use crate::{readme, test, tools};
+use crate::{bench, readme, test, tools};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const STEPS: [(&str, Step); 7] = [
     ("docs", docs),
     ("tests", |shell| test::all(shell, &[])),
     ("readme", readme::run),
-    ("benches", test::bench_smoke),
+    ("benches", bench::smoke),
 ];
 
 fn run_all(shell: &Shell) -> Vec<(&'static str, Duration, Result<()>)> {

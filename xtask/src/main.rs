@@ -2,6 +2,7 @@
 //!
 //! It knows the other crates only by their names on cargo's command line, and starts everything it needs as a child process.
 
+mod bench;
 mod ci;
 mod demo;
 mod guests;
@@ -34,6 +35,8 @@ enum Task {
         #[arg(long, default_value_t = 200)]
         kills: u32,
     },
+    /// Measure the rows of the table of goals and write docs/benchmarks.md and docs/benchmarks.json
+    BenchReport(bench::Args),
     /// Build the components of examples and tests, and print where they are
     Guests,
     /// Run the commands of README.md against a node and compare what they print
@@ -57,6 +60,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Test { filters } => test::all(&shell, &filters),
         Task::Ci => ci::run_everything(&shell),
         Task::KillTest { kills } => test::kill(&shell, kills),
+        Task::BenchReport(args) => bench::report(&shell, &args),
         Task::Guests => {
             println!("{}", guests::build(&shell)?.display());
             Ok(())

@@ -14,7 +14,7 @@ const DOCTEST_PACKAGES: [&str; 1] = ["wasmkeep-sdk"];
 /// Programs that tests look into data with.
 const DEBIAN_PACKAGES: [&str; 2] = ["sqlite3", "curl"];
 /// Where tests find the built components.
-const GUESTS_VARIABLE: &str = "WASMKEEP_GUESTS";
+pub(crate) const GUESTS_VARIABLE: &str = "WASMKEEP_GUESTS";
 /// How often the kill test kills.
 const KILLS_VARIABLE: &str = "WASMKEEP_KILLS";
 
@@ -65,11 +65,4 @@ pub(crate) fn kill(shell: &Shell, kills: u32) -> Result<()> {
     let mut command = shell.cargo(["test", "--locked", "--release", "--package", "wasmkeep", "--test", "kill"]);
     command.args(["--", "--nocapture", "--test-threads", "1"]);
     run(command.env(GUESTS_VARIABLE, guests).env(KILLS_VARIABLE, kills.to_string()))
-}
-
-/// `cargo bench`, each bench once and unmeasured: it must run, that is all.
-pub(crate) fn bench_smoke(shell: &Shell) -> Result<()> {
-    let guests = guests::build(shell)?;
-    let mut command = shell.cargo(["bench", "--locked", "--package", "wasmkeep-benches", "--", "--test"]);
-    run(command.env(GUESTS_VARIABLE, guests))
 }

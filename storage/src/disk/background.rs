@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use super::Files;
+use super::{Files, cpus};
 use crate::limits::BACKGROUND_JOBS_MAX;
 
 type Work = Box<dyn FnOnce(&dyn Files) + Send>;
@@ -52,6 +52,7 @@ impl Background {
         let (queue, jobs) = sync_channel::<Work>(BACKGROUND_JOBS_MAX);
         let thread_files = Arc::clone(&files);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            cpus::unbind_thread();
             while let Ok(work) = jobs.recv() {
                 // A panicking job drops its result's sender, which its owner sees as `JobLost`; the thread goes on.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&*thread_files)));

@@ -5,6 +5,7 @@
 //! and what is durable apart and can build every state a crash may leave. `background` is where work that may block is done.
 
 pub mod background;
+mod cpus;
 pub mod os;
 pub mod probe;
 pub mod sim;
@@ -13,6 +14,8 @@ pub mod uring;
 
 #[cfg(test)]
 mod tests;
+
+pub use cpus::unbind_thread;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
 use super::probe::WriteForm;
-use super::{AlignedBuf, Backend, Completion, File, Token};
+use super::{AlignedBuf, Backend, Completion, File, Token, cpus};
 use crate::limits::{GROUPS_IN_FLIGHT_MAX, RING_ENTRIES};
 
 struct Write {
@@ -59,6 +59,7 @@ impl Threads {
 }
 
 fn write_all(form: WriteForm, writes: &Receiver<Write>, done: &mpsc::Sender<Completion>) {
+    cpus::unbind_thread();
     while let Ok(Write { file, offset, buffer, token }) = writes.recv() {
         let result = write_durably(form, &*file, offset, buffer.as_slice());
         drop(file);

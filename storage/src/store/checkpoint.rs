@@ -177,7 +177,15 @@ impl CoreStore {
                 return Ok(());
             }
             for address in &addresses {
-                self.inner.load(address)?;
+                // An event may have loaded it since.
+                if self.inner.tails.borrow().contains_key(address) {
+                    self.inner.load(address)?;
+                    // Replaying one may be thousands of records: requests that have waited for the start come first.
+                    tokio::task::yield_now().await;
+                }
+                if self.inner.failed.get() {
+                    return Err(StorageError::Restarting);
+                }
             }
             self.write_bases(Lsn::ZERO).await?;
             tokio::task::yield_now().await;
