@@ -2,7 +2,8 @@
 //!
 //! This bench fails when a wait that the node answers for (see `neighbour`: without the time in which the machine ran something
 //! else) exceeded the goal by half, 15 ms: the margin is for what the kernel does not count, interrupts and a hypervisor's theft.
-//! Where even an actor beside nothing waits that long, the machine is no place to measure; it then only warns.
+//! Where even an actor beside nothing waits that long, the machine is no place to measure; it then only warns. So it does as a
+//! smoke test, which runs beside whatever else CI does.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     let too_long: Vec<_> = worst.iter().filter(|(_, us)| *us > FAILS_US).collect();
     if restless {
         println!("this machine makes an actor wait beside nothing: the bound is not checked");
-    } else if !too_long.is_empty() {
+    } else if !is_smoke() && !too_long.is_empty() {
         println!("an actor waited more than {FAILS_US} µs: {too_long:?}");
         return ExitCode::FAILURE;
     }
