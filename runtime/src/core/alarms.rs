@@ -25,6 +25,7 @@ use crate::event::{Outcome, Problem};
 use crate::limits::{ALARM_RETRY_MS_MAX, ALARM_RETRY_MS_MIN, ALARMS_KEPT_MAX, ALARMS_LOOK_AHEAD_MS, EVENTS_PER_CORE_MAX};
 
 /// When the next alarms of a core are due.
+#[derive(Default)]
 pub(super) struct Alarms {
     due: BTreeSet<(u64, Address)>,
     by_actor: HashMap<Address, u64>,
@@ -34,12 +35,6 @@ pub(super) struct Alarms {
     stopped: bool,
     /// Wakes the pump when the first is due, and what it is set to.
     timer: Option<(u64, Pin<Box<tokio::time::Sleep>>)>,
-}
-
-impl Default for Alarms {
-    fn default() -> Self {
-        Self { due: BTreeSet::new(), by_actor: HashMap::new(), horizon_ms: 0, stopped: false, timer: None }
-    }
 }
 
 impl Alarms {

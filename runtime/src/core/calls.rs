@@ -27,7 +27,6 @@ pub(super) fn hooks(core: &Rc<Core>, actor: &Rc<Actor>) -> Hooks {
         call: Box::new(move |address, request, timeout_ms| {
             Box::pin(call(core.clone(), actor.clone(), address, request, timeout_ms))
         }),
-        ..Hooks::default()
     }
 }
 
