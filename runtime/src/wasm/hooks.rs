@@ -58,4 +58,4 @@ impl Default for Hooks {
     }
 }
 
-const NO_ALARMS: &str = "alarms are not in this version";
+const NO_ALARMS: &str = "this instance has no alarms";
