@@ -104,6 +104,11 @@ impl Actor {
         Ok(())
     }
 
+    /// Whether its alarm is among the events that wait.
+    pub(super) fn has_alarm_waiting(&self) -> bool {
+        self.mailbox.borrow().any(|event| matches!(event.work, Work::Alarm))
+    }
+
     pub(super) fn remove_events(&self, gone: impl Fn(&Event) -> bool) -> Vec<Event> {
         self.mailbox.borrow_mut().remove(gone)
     }

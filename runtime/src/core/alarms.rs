@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use wasmkeep_storage::store::{Alarm, Meta};
 use wasmkeep_storage::{Address, Positions, Refused, StorageError};
 
@@ -23,6 +24,7 @@ use super::reply::ReplyTo;
 use super::wake::{Event, Wake, Work};
 use crate::event::{Outcome, Problem};
 use crate::limits::{ALARM_RETRY_MS_MAX, ALARM_RETRY_MS_MIN, ALARMS_KEPT_MAX, ALARMS_LOOK_AHEAD_MS, EVENTS_PER_CORE_MAX};
+use crate::node;
 
 /// When the next alarms of a core are due.
 #[derive(Default)]
@@ -128,11 +130,6 @@ impl Core {
         }
     }
 
-    /// The node stops: what is due stays for its next start.
-    pub(super) fn stop_alarms(&self) {
-        *self.alarms.borrow_mut() = Alarms { stopped: true, ..Alarms::default() };
-    }
-
     /// What was lost may have been an alarm, or the clearing of one: all are read again.
     pub(super) fn reread_alarms(&self) {
         self.alarms.borrow_mut().horizon_ms = 0;
@@ -162,6 +159,12 @@ pub(super) async fn keep(core: Rc<Core>) {
             () = core.alarms_wanted.notified() => {}
         }
     }
+}
+
+/// Once the node stops, what comes due stays for its next start.
+pub(super) async fn end_with(core: Rc<Core>, mut stop: watch::Receiver<node::Stop>) {
+    let _or_the_node_is_gone = stop.wait_for(|stop| *stop != node::Stop::No).await;
+    *core.alarms.borrow_mut() = Alarms { stopped: true, ..Alarms::default() };
 }
 
 /// Reads alarms due until `until_ms`, partition by partition, so that others run in between.
@@ -201,7 +204,9 @@ fn retry_ms(attempts: u32) -> u64 {
 /// An actor's facts were read: from now on it says itself when its alarm is due.
 pub(super) fn loaded(core: &Core, actor: &Actor, meta: Meta) {
     actor.meta.set(meta);
-    if let Some(alarm) = meta.alarm {
+    if let Some(alarm) = meta.alarm
+        && !actor.has_alarm_waiting()
+    {
         core.alarms.borrow_mut().set(&actor.address, Some(alarm.at_ms));
         core.wake_pump();
     }

@@ -43,6 +43,11 @@ impl Mailbox {
         removed.into_iter().map(|event| *event).collect()
     }
 
+    /// Whether one waits that is so.
+    pub(crate) fn any(&self, is_so: impl Fn(&Event) -> bool) -> bool {
+        self.events.iter().any(|event| is_so(event))
+    }
+
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty()

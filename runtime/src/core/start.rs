@@ -166,6 +166,7 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
     tokio::task::spawn_local(follow(Rc::clone(&core), classes));
     tokio::task::spawn_local(core.store.clone().run_checkpoints());
     tokio::task::spawn_local(alarms::keep(Rc::clone(&core)));
+    tokio::task::spawn_local(alarms::end_with(Rc::clone(&core), stop.clone()));
     ready.tell();
     http::serve(CoreHandle(Rc::clone(&core)), http).await;
     all_here(&barrier, &mut stop).await;
@@ -223,7 +224,6 @@ impl Core {
 
     /// Nobody asks any more: lets every actor finish and hibernate.
     async fn put_to_sleep(&self) {
-        self.stop_alarms();
         let until_ns = self.now_ns().saturating_add(STOP_ACTORS_MS_MAX * 1_000_000);
         while !self.actors.borrow().is_empty() && self.now_ns() < until_ns {
             for actor in self.actors.borrow().values() {
