@@ -7,6 +7,9 @@
 //! with a savepoint.
 
 pub mod database;
+pub mod host;
+pub mod kv;
+pub mod limits;
 pub mod wire;
 
 #[cfg(test)]
