@@ -56,7 +56,7 @@ impl Machine {
             Param::Integer(until),
         ];
         db.execute(sql::OPERATION_PUT, &params)?;
-        self.state.operations_due.get_or_insert(until);
+        self.state.operations_due = Some(self.state.operations_due.map_or(until, |due| due.min(until)));
         Ok(())
     }
 }

@@ -22,6 +22,10 @@ const fn status(outcome: &Outcome) -> u16 {
     }
 }
 
+const fn has_written(outcome: &Outcome) -> bool {
+    outcome.is_done() && !matches!(outcome, Outcome::Deleted { existed: false })
+}
+
 /// A number in ASCII decimal as an increment writes it: no sign but `-`, no leading zeros, nothing around it.
 fn number(value: &[u8]) -> Option<i64> {
     let digits = value.strip_prefix(b"-").unwrap_or(value);
@@ -38,7 +42,7 @@ impl Machine {
         self.admit(head.shards, 1)?;
         self.changing(db, head.shards, head.options, request, |machine, db| {
             let outcome = machine.apply(db, &write)?;
-            Ok((status(&outcome), codec::encode_outcome(&outcome), outcome.is_done()))
+            Ok((status(&outcome), codec::encode_outcome(&outcome), has_written(&outcome)))
         })
     }
 
@@ -60,7 +64,7 @@ impl Machine {
             }
             machine.reserve(db, writes.len())?;
             let outcomes = writes.iter().map(|write| machine.apply(db, write)).collect::<Result<Vec<_>, _>>()?;
-            Ok((200, codec::encode_outcomes(&outcomes), outcomes.iter().any(Outcome::is_done)))
+            Ok((200, codec::encode_outcomes(&outcomes), outcomes.iter().any(has_written)))
         })
     }
 
