@@ -38,7 +38,8 @@ pub const KV_OPERATION_WINDOW_MS: u64 = 3_600 * 1_000;
 /// The longest such window, ms: a week. Its ids are rows of the shard's database. Above it, or 0: a bad configuration.
 pub const KV_OPERATION_WINDOW_MS_MAX: u64 = 7 * 24 * 3_600 * 1_000;
 
-/// Operation ids are swept this long after the first of them ran out, ms, so that one sweep takes many; until then they are ignored.
+/// Operation ids are swept this long after the first of them ran out, ms, so that one sweep takes many; until then they are
+/// ignored.
 pub const KV_OPERATION_LINGER_MS: u64 = 10_000;
 
 /// Versions that one row of the counter reserves: it is written once per so many writes, and a crash or a sleep wastes at most as

@@ -80,8 +80,8 @@ impl ReadCache {
         Self { max_age_ms, entries_max, bytes_max, bytes: 0, stamp: 0, floor: 0, cached: HashMap::new(), order: BTreeMap::new() }
     }
 
-    /// What is known of a key: `None` if it must be asked for, `Some(None)` if it is known to be absent. A reader who wants it fresh
-    /// does not ask here.
+    /// What is known of a key: `None` if it must be asked for, `Some(None)` if it is known to be absent. A reader who wants it
+    /// fresh does not ask here.
     #[must_use]
     pub fn get(&self, key: &[u8], now_ms: u64) -> Option<Option<Entry>> {
         let cached = self.cached.get(key)?;

@@ -4,9 +4,9 @@
 //! listings with [`merge`].
 //!
 //! Promises: a new version of a key is larger than any it had, after a delete, a crash and a lost local write as well, so that a
-//! compare-and-set that holds an old one always loses. A durable write's answer, a refusal too, leaves only when what it is about is
-//! durable. A row past its time to live is absent for everything. A put without a time to live clears it, with any expectation; an
-//! increment keeps it.
+//! compare-and-set that holds an old one always loses. A durable write's answer, a refusal too, leaves only when what it is about
+//! is durable. A row past its time to live is absent for everything. A put without a time to live clears it, with any expectation;
+//! an increment keeps it.
 
 pub mod cache;
 pub mod client;

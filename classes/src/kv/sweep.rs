@@ -17,7 +17,7 @@ pub struct Swept {
     pub effect: Effect,
 }
 
-/// How many of the first rows a sweep or prune may delete: as many as it asked for, but no more bytes than it may, and one at least.
+/// How many of the first rows a sweep or prune may delete: no more bytes than it may, and one at least.
 pub(super) fn within_bytes(sizes: impl IntoIterator<Item = usize>) -> usize {
     let (mut count, mut bytes) = (0, 0);
     for size in sizes {

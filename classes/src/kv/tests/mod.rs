@@ -2,6 +2,7 @@
 
 mod caching;
 mod expiring;
+mod failing;
 mod listing;
 mod model;
 mod moves;

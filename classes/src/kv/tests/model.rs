@@ -230,7 +230,8 @@ impl Life {
         for row in &rows {
             let ends = row.expires_at_ms.map(|at| self.host.machine.state().clock.at(at));
             let is_late = ends.is_some_and(|ends| ends <= self.now());
-            if !is_late && !(only_if_absent && self.row(row.key).is_some()) {
+            let is_in_the_way = only_if_absent && self.row(row.key).is_some();
+            if !is_late && !is_in_the_way {
                 written += 1;
                 self.kept.rows.insert(row.key.to_vec(), Known { value: row.value.to_vec(), version: 0, ends });
             }
@@ -341,12 +342,16 @@ fn writes() -> impl Strategy<Value = Step> {
         .prop_map(|(wishes, is_atomic, local, operation, is_undone)| Step::Write { wishes, is_atomic, local, operation, is_undone })
 }
 
+fn list((prefix, after, limit): (usize, Option<usize>, u32)) -> Step {
+    Step::List(prefix, after, limit)
+}
+
 fn steps() -> impl Strategy<Value = Step> {
     let row = (0..KEYS.len(), 0..VALUES.len(), 1..9_000_i64, prop::option::of(-500..5_000_i64));
     prop_oneof![
         12 => writes(),
         2 => (0..KEYS.len()).prop_map(Step::Get),
-        2 => (0..KEYS.len(), prop::option::of(0..KEYS.len()), 1..6_u32).prop_map(|(prefix, after, limit)| Step::List(prefix, after, limit)),
+        2 => (0..KEYS.len(), prop::option::of(0..KEYS.len()), 1..6_u32).prop_map(list),
         1 => (prop::collection::vec(row, 1..4), any::<bool>()).prop_map(|(rows, absent)| Step::Import(rows, absent)),
         3 => Just(Step::Alarm),
         5 => prop_oneof![4 => 0..4_000_i64, 1 => 0..30_000_i64, 2 => -9_000..0_i64].prop_map(Step::Clock),
