@@ -34,9 +34,6 @@ pub struct State {
     pub(super) layout: Layout,
 }
 
-/// A time in the database that is to be replaced.
-const UNWRITTEN: i64 = i64::MIN;
-
 /// Why a request was not done.
 #[derive(Debug)]
 pub(super) enum Fail {
@@ -86,7 +83,7 @@ impl Machine {
             db.execute(table, &[])?;
         }
         let mut machine = Self { config, state: load(db, now_ms)? };
-        if machine.state.clock.ahead() != machine.state.clock_written.1 || machine.state.clock_written.0 == UNWRITTEN {
+        if machine.state.clock.ahead() != machine.state.clock_written.1 {
             machine.write_clock(db)?;
         }
         Ok(machine)
@@ -246,12 +243,9 @@ fn load(db: &mut dyn Database, now_ms: u64) -> Result<State, DatabaseError> {
     let phase = u8::try_from(phase).ok().and_then(|phase| phase_of(phase, number(target))).unwrap_or(Phase::Open);
     let rows_due = first(db, sql::NEXT_EXPIRY, &[])?;
     let operations_due = first(db, sql::OPERATION_NEXT, &[])?;
-    // With nothing that could end twice, a clock that once was wrong need not be followed any longer.
-    let is_followed = rows_due.is_some() || operations_due.is_some();
-    let clock = Clock::resume(if is_followed { seen } else { 0 }, ahead, now_ms);
     Ok(State {
-        clock,
-        clock_written: (if seen > clock.now() { UNWRITTEN } else { seen }, ahead),
+        clock: Clock::resume(seen, ahead, now_ms),
+        clock_written: (seen, ahead),
         seq,
         reserved: seq,
         rows_due,
