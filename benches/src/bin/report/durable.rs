@@ -126,8 +126,8 @@ fn row(name: &'static str, what: &str, goal: f64, actors: usize, outstanding: us
 fn limit(ours: &Leg, peer: &Leg) -> String {
     format!(
         "limited by CPU: ours kept {:.0} % of one processor busy, the kernel's flush workers included, at {:.1} µs a commit, and the \
-         core that runs the commits can have no more than one; the peer waits {:.0} µs for each of its own, most of it a flush, and \
-         gains with every disk that is faster",
+         core that runs the commits can have no more than one; the peer waits {:.0} µs for each of its own, most of it a flush, \
+         and gains with every disk that is faster",
         ours.rate * ours.cpu_us / 1e4,
         ours.cpu_us,
         1e6 / peer.rate
