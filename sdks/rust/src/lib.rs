@@ -56,6 +56,7 @@ pub mod db;
 pub mod env;
 mod error;
 pub mod log;
+pub mod queue;
 mod request;
 mod response;
 
