@@ -28,10 +28,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
 const RESERVED: [(&str, &[&str]); 4] = [
     ("wasmtime", &["wasmkeep"]),
     ("hyper", &["wasmkeep", "wasmkeep-benches"]),
-    (
-        "rusqlite",
-        &["wasmkeep-storage", "wasmkeep-classes", "wasmkeep", "wasmkeep-sdk", "wasmkeep-benches", "wasmkeep-compare"],
-    ),
+    ("rusqlite", &["wasmkeep-storage", "wasmkeep-classes", "wasmkeep", "wasmkeep-sdk", "wasmkeep-benches", "wasmkeep-compare"]),
     ("wit-bindgen", &["wasmkeep-sdk"]),
 ];
 

@@ -49,10 +49,8 @@ pub(super) fn answer_delivery<O: Into<Outcome>>(
         Ok(messages) => messages,
         Err(invalid) => return Response::problem(invalid.status(), "bad-request", &invalid.to_string()),
     };
-    let outcomes: Vec<(Lease, Outcome)> = messages
-        .iter()
-        .map(|leased| (leased.lease, handle(&Received::borrowed(&queue, leased)).into()))
-        .collect();
+    let outcomes: Vec<(Lease, Outcome)> =
+        messages.iter().map(|leased| (leased.lease, handle(&Received::borrowed(&queue, leased)).into())).collect();
     match encode_outcomes(&settlements(&outcomes)) {
         Ok(body) => Response::new(200).with_header("content-type", "application/octet-stream").with_body(body),
         // An outcome that breaks a rule, such as a pause of a century: the consumer's own mistake, for its log.

@@ -41,7 +41,7 @@ impl Fake {
             machine: None,
             config,
         };
-        fake.run(|fake, machine, config| guest::open_only(fake, machine, config)).unwrap();
+        fake.run(guest::open_only).unwrap();
         fake
     }
 
@@ -71,7 +71,7 @@ impl Fake {
 
     fn fire(&mut self) -> Result<(), DatabaseError> {
         self.now_ms = self.now_ms.max(self.alarm.expect("an alarm is set"));
-        self.run(|fake, machine, config| guest::on_alarm(fake, machine, config))
+        self.run(guest::on_alarm)
     }
 
     fn deliver_to(&mut self, consumer: impl FnMut(&Request) -> Result<Response, CallError> + 'static) {
