@@ -23,9 +23,9 @@ thread_local! {
     static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
 }
 
-/// Makes this component a queue class: every actor of it is a queue, every queue as the expression of type
-/// [`queue::Config`](crate::queue::Config) says. Use it once, in the root of a `cdylib` crate; it needs nothing else. The expression
-/// may read [`env::get`](crate::env::get).
+/// Makes this component a queue class: every actor of it is a queue, and behaves as the expression of type
+/// [`queue::Config`](crate::queue::Config) says, which may read [`env::get`](crate::env::get). Use it once, in the root of a
+/// `cdylib` crate; it needs nothing else.
 ///
 /// ```no_run
 /// use wasmkeep_sdk::queue::Config;
