@@ -8,6 +8,7 @@
 
 pub mod database;
 pub mod host;
+pub mod kv;
 pub mod limits;
 pub mod queue;
 pub mod wire;

@@ -26,6 +26,24 @@ impl Writer {
         Self { bytes: Vec::new() }
     }
 
+    /// An empty message with room for so many bytes.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes) }
+    }
+
+    /// How long it is by now, bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing was written yet.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// The message.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
