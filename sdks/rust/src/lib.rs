@@ -55,6 +55,7 @@ pub mod bindings;
 pub mod db;
 pub mod env;
 mod error;
+mod hosted;
 pub mod log;
 pub mod queue;
 mod request;

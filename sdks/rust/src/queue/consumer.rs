@@ -5,9 +5,9 @@
 
 use super::client::settlements;
 use super::message::{Outcome, Received};
-use super::node::is_allowed;
 use super::{Error, Lease};
 use crate::actors::Address;
+use crate::hosted::is_allowed;
 use crate::{Request, Response, env};
 use wasmkeep_classes::queue::protocol::DELIVER;
 use wasmkeep_classes::queue::{decode_delivery, encode_outcomes};

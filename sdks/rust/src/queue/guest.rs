@@ -1,19 +1,17 @@
 //! A queue class in a component: the state machine, hosted by the SDK.
 //!
-//! One event is one transaction, a delivery is two: one that leases the batch, then the call, then one that settles it. The
-//! machine in memory always stands for what is committed: whatever fails drops it, and the next event reads it anew from the
-//! tables.
+//! A delivery is two transactions: one that leases the batch, then the call, then one that settles it.
 
 use super::config::Config;
-use super::node::{Node, OwnDatabase, is_allowed};
 use crate::actors::{Address, CallError};
+use crate::hosted::{Hosted, Node, OwnDatabase, answer, event_error, open_only, set_alarm, transact};
 use crate::{Actor, Error, Request, Response, env};
 use core::marker::PhantomData;
 use std::cell::RefCell;
 use std::time::Duration;
-use wasmkeep_classes::database::DatabaseError;
-use wasmkeep_classes::host::{self, Effect};
-use wasmkeep_classes::queue::{Delivery, Machine};
+use wasmkeep_classes::database::{Database, DatabaseError};
+use wasmkeep_classes::host;
+use wasmkeep_classes::queue::{self, Delivery, Machine};
 
 /// How long a delivery waits that the node did not take, as when it is about to stop.
 const WITHDRAWN_MS: u64 = 1_000;
@@ -78,7 +76,7 @@ impl<C: Configure> Actor for Queue<C> {
 /// A configuration that is out of range; as the database does.
 pub fn init(config: &Config) -> Result<(), Error> {
     config.check().map_err(Error::internal)?;
-    with_machine(|machine| open_only(&mut OwnDatabase, machine, config)).map_err(|error| event_error(&error))
+    with_machine(|machine| open_only(&mut OwnDatabase, machine, &config.machine)).map_err(event_error)
 }
 
 /// For an actor that is a queue and more: answers a request of a queue's client. A request from outside is answered 403.
@@ -91,7 +89,7 @@ pub fn handle(request: &Request, config: &Config) -> Response {
 pub fn handle_allowing(request: &Request, config: &Config, allow: &[&str]) -> Response {
     let allow: Vec<&str> = config.allow.iter().map(String::as_str).chain(allow.iter().copied()).collect();
     let caller = env::caller();
-    with_machine(|machine| answer(&mut OwnDatabase, machine, config, &allow, caller.as_ref(), request))
+    with_machine(|machine| answer(&mut OwnDatabase, machine, &config.machine, &allow, caller.as_ref(), request))
 }
 
 /// For an actor that is a queue and more: what its `alarm` does.
@@ -99,88 +97,38 @@ pub fn handle_allowing(request: &Request, config: &Config, allow: &[&str]) -> Re
 /// # Errors
 /// As the database does. The alarm then comes again.
 pub fn alarm(config: &Config) -> Result<(), Error> {
-    with_machine(|machine| on_alarm(&mut OwnDatabase, machine, config)).map_err(|error| event_error(&error))
+    with_machine(|machine| on_alarm(&mut OwnDatabase, machine, config)).map_err(event_error)
 }
 
 fn with_machine<T>(work: impl FnOnce(&mut Option<Machine>) -> T) -> T {
     MACHINE.with_borrow_mut(work)
 }
 
-/// Runs `work` on the machine in one transaction. If anything fails the machine is dropped.
-fn transact<N: Node, T>(
-    node: &mut N,
-    kept: &mut Option<Machine>,
-    config: &Config,
-    work: impl FnOnce(&mut N, &mut Machine, u64) -> Result<(T, Effect), DatabaseError>,
-) -> Result<(T, Effect), DatabaseError> {
-    let now_ms = node.now_ms();
-    node.begin()?;
-    let outcome = (|| {
-        let mut machine = match kept.take() {
-            Some(machine) => machine,
-            None => Machine::open(node, config.machine.clone(), now_ms)?,
-        };
-        let (value, effect) = work(node, &mut machine, now_ms)?;
-        node.commit(effect)?;
-        *kept = Some(machine);
-        Ok((value, effect))
-    })();
-    if outcome.is_err() {
-        node.roll_back();
+impl Hosted for Machine {
+    type Config = queue::Config;
+
+    fn open(db: &mut dyn Database, config: &queue::Config, now_ms: u64) -> Result<Self, DatabaseError> {
+        Self::open(db, config.clone(), now_ms)
     }
-    outcome
-}
 
-pub(super) fn open_only<N: Node>(node: &mut N, kept: &mut Option<Machine>, config: &Config) -> Result<(), DatabaseError> {
-    // Durable, so that the tables of an empty queue need not be made again.
-    transact(node, kept, config, |_, _, _| Ok(((), Effect::Durable)))?;
-    set_alarm(node, kept.as_ref());
-    Ok(())
-}
+    fn handle(&mut self, db: &mut dyn Database, now_ms: u64, request: host::Request<'_>) -> Result<host::Reply, DatabaseError> {
+        self.handle(db, now_ms, request)
+    }
 
-pub(super) fn answer<N: Node>(
-    node: &mut N,
-    kept: &mut Option<Machine>,
-    config: &Config,
-    allow: &[&str],
-    caller: Option<&Address>,
-    request: &Request,
-) -> Response {
-    let Some(caller) = caller.filter(|caller| is_allowed(caller, allow)) else {
-        return Response::problem(403, "forbidden", "queues answer actors that may use them");
-    };
-    let (was_open, caller) = (kept.is_some(), caller.to_string());
-    let asked = host::Request { path: request.path(), body: request.body(), caller: &caller };
-    let replied = transact(node, kept, config, |node, machine, now_ms| {
-        let reply = machine.handle(node, now_ms, asked)?;
-        let effect = reply.effect;
-        Ok((reply, effect))
-    });
-    match replied {
-        Ok((reply, effect)) => {
-            // An opening may have found that a new configuration wants another alarm.
-            if !was_open || effect > Effect::Read {
-                set_alarm(node, kept.as_ref());
-            }
-            let kind = if reply.status == 200 { "application/octet-stream" } else { "text/plain; charset=utf-8" };
-            Response::new(reply.status).with_header("content-type", kind).with_body(reply.body)
-        }
-        Err(error) => {
-            let (status, kind) = failure(&error);
-            Response::problem(status, kind, &error.to_string())
-        }
+    fn alarm(&self) -> Option<u64> {
+        self.alarm()
     }
 }
 
 pub(super) fn on_alarm<N: Node>(node: &mut N, kept: &mut Option<Machine>, config: &Config) -> Result<(), DatabaseError> {
-    let (delivery, _) = transact(node, kept, config, |node, machine, now_ms| {
+    let (delivery, _) = transact(node, kept, &config.machine, |node, machine, now_ms| {
         let alarmed = machine.on_alarm(node, now_ms)?;
         Ok((alarmed.delivery, alarmed.effect))
     })?;
     if let Some(delivery) = delivery {
         let number = delivery.number;
         let result = deliver(node, config, delivery);
-        transact(node, kept, config, |node, machine, now_ms| {
+        transact(node, kept, &config.machine, |node, machine, now_ms| {
             let effect = match &result {
                 Delivered::Answer(body) => machine.delivered(node, now_ms, number, Ok(body))?,
                 Delivered::Failed(why) => machine.delivered(node, now_ms, number, Err(why))?,
@@ -215,23 +163,4 @@ fn deliver<N: Node>(node: &mut N, config: &Config, delivery: Delivery) -> Delive
         Err(CallError::Unavailable) => Delivered::Withdrawn,
         Err(error) => Delivered::Failed(format!("calling the consumer: {error}")),
     }
-}
-
-fn set_alarm<N: Node>(node: &mut N, machine: Option<&Machine>) {
-    node.set_alarm(machine.and_then(Machine::alarm));
-}
-
-/// The status and kind that say why a statement failed.
-pub(super) fn failure(error: &DatabaseError) -> (u16, &'static str) {
-    match error {
-        DatabaseError::Full => (507, "storage-full"),
-        DatabaseError::TooLarge => (413, "too-large"),
-        DatabaseError::Deadline => (504, "deadline"),
-        DatabaseError::Other(_) => (500, "database"),
-    }
-}
-
-fn event_error(error: &DatabaseError) -> Error {
-    let (status, kind) = failure(error);
-    Error::new(status, kind, error.to_string())
 }

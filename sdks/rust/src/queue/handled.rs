@@ -1,10 +1,9 @@
 //! Recognising a message that is delivered again, in the consumer's own database.
 
 use super::message::Received;
-use super::node::{OwnDatabase, now_ms};
+use crate::hosted::{OwnDatabase, event_error, now_ms};
 use crate::{Error, db};
 use std::time::Duration;
-use wasmkeep_classes::database::DatabaseError;
 use wasmkeep_classes::queue;
 
 /// Which messages this actor has handled, in a table of its own database (`wasmkeep_queue_handled`).
@@ -42,7 +41,7 @@ impl Handled {
     /// # Errors
     /// As the database does.
     pub fn create(&self) -> Result<(), Error> {
-        self.0.create(&mut OwnDatabase).map_err(failed)
+        self.0.create(&mut OwnDatabase).map_err(event_error)
     }
 
     /// Runs `work` in one transaction with the record that the message is handled, and commits durably. Returns false, and runs
@@ -65,7 +64,7 @@ impl Handled {
     /// # Errors
     /// As the database does.
     pub fn record(&self, message: &Received<'_>) -> Result<bool, Error> {
-        self.0.record(&mut OwnDatabase, now_ms(), message.queue(), message.id()).map_err(failed)
+        self.0.record(&mut OwnDatabase, now_ms(), message.queue(), message.id()).map_err(event_error)
     }
 
     /// Whether the message was handled.
@@ -73,7 +72,7 @@ impl Handled {
     /// # Errors
     /// As the database does.
     pub fn is_handled(&self, message: &Received<'_>) -> Result<bool, Error> {
-        self.0.is_handled(&mut OwnDatabase, message.queue(), message.id()).map_err(failed)
+        self.0.is_handled(&mut OwnDatabase, message.queue(), message.id()).map_err(event_error)
     }
 
     /// Forgets up to 500 messages whose time is over. Call it once per delivery. Returns whether there are more.
@@ -81,12 +80,6 @@ impl Handled {
     /// # Errors
     /// As the database does.
     pub fn sweep(&self) -> Result<bool, Error> {
-        self.0.sweep(&mut OwnDatabase, now_ms()).map_err(failed)
+        self.0.sweep(&mut OwnDatabase, now_ms()).map_err(event_error)
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
-fn failed(error: DatabaseError) -> Error {
-    let (status, kind) = super::guest::failure(&error);
-    Error::new(status, kind, error.to_string())
 }

@@ -35,7 +35,6 @@ mod error;
 mod guest;
 mod handled;
 mod message;
-mod node;
 
 #[cfg(test)]
 mod tests;

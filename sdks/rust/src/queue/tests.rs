@@ -2,9 +2,9 @@
 //! database behind the bindings.
 
 use super::consumer::{answer_delivery, is_delivery};
-use super::node::{Node, Values, database_error, is_allowed, values};
 use super::{Config, Error, Message, Outcome, Settled, Which, guest};
 use crate::actors::{Address, CallError};
+use crate::hosted::{self, Node, Values, database_error, is_allowed, values};
 use crate::{Request, Response, db};
 use rusqlite::types::{Value as SqlValue, ValueRef};
 use rusqlite::{Connection, params_from_iter};
@@ -41,7 +41,7 @@ impl Fake {
             machine: None,
             config,
         };
-        fake.run(guest::open_only).unwrap();
+        fake.run(|fake, machine, config| hosted::open_only(fake, machine, &config.machine)).unwrap();
         fake
     }
 
@@ -56,7 +56,7 @@ impl Fake {
     fn ask(&mut self, call: &wire::Call) -> Response {
         let request = Request::post(format!("/{}", call.path)).with_body(call.body.clone());
         let caller = Address::new("web", "main");
-        self.run(|fake, machine, config| guest::answer(fake, machine, config, &[], Some(&caller), &request))
+        self.run(|fake, machine, config| hosted::answer(fake, machine, &config.machine, &[], Some(&caller), &request))
     }
 
     fn send(&mut self, message: Message<'_>) -> protocol::Sent {
@@ -268,7 +268,7 @@ fn outsiders_and_callers_that_are_not_allowed_are_answered_403() {
     let mut fake = Fake::new(Config::new());
     let request = Request::post("/wasmkeep-queue/v1/stats");
     let mut ask = |caller: Option<Address>, allow: &[&str]| {
-        fake.run(|fake, machine, config| guest::answer(fake, machine, config, allow, caller.as_ref(), &request)).status()
+        fake.run(|fake, machine, config| hosted::answer(fake, machine, &config.machine, allow, caller.as_ref(), &request)).status()
     };
     let web = || Some(Address::new("web", "main"));
     assert_eq!((ask(None, &[]), ask(web(), &[])), (403, 200));
