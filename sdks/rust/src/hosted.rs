@@ -133,6 +133,10 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Whether a caller is one of `allow`, each a `class` or a `class/name`; without any, all are allowed.
 pub(crate) fn is_allowed<A: AsRef<str>>(caller: &Address, allow: &[A]) -> bool {
     let is_caller = |allowed: &A| match allowed.as_ref().split_once('/') {

@@ -56,6 +56,7 @@ pub mod db;
 pub mod env;
 mod error;
 mod hosted;
+pub mod kv;
 pub mod log;
 pub mod queue;
 mod request;

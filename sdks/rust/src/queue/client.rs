@@ -1,8 +1,9 @@
 //! Using a queue from another actor. Every operation is one call: it holds this event up while it runs.
 
-use super::message::{Message, Outcome, Received, millis};
+use super::message::{Message, Outcome, Received};
 use super::{Error, Lease, Moved, Sent, Settled, Stats, Which};
 use crate::actors::{self, Address};
+use crate::hosted::millis;
 use crate::{Request, Response};
 use std::time::Duration;
 use wasmkeep_classes::queue::client as wire;

@@ -1,6 +1,6 @@
 //! How a queue class behaves.
 
-use super::message::millis;
+use crate::hosted::millis;
 use std::time::Duration;
 use wasmkeep_classes::queue;
 

@@ -33,7 +33,7 @@ impl Handled {
 
     /// Remembers for so long. It should be longer than a message can stay in its queue.
     pub fn keeping(time: Duration) -> Self {
-        Self(queue::Handled::keeping_ms(super::message::millis(time)))
+        Self(queue::Handled::keeping_ms(crate::hosted::millis(time)))
     }
 
     /// Makes the table if it is missing: for the actor's `init`.

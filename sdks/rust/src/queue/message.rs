@@ -1,5 +1,6 @@
 //! Messages as senders and consumers see them, and what a consumer says about one.
 
+use crate::hosted::millis;
 use core::fmt;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -163,8 +164,4 @@ impl<E: fmt::Display> From<Result<(), E>> for Outcome {
     fn from(result: Result<(), E>) -> Self {
         result.map_or_else(Self::retry, |()| Self::Ack)
     }
-}
-
-pub(super) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
