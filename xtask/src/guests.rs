@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use std::path::PathBuf;
 
 /// Class names and packages of the examples, as `examples/wasmkeep.toml` serves them.
-pub(crate) const EXAMPLES: [(&str, &str); 7] = [
+pub(crate) const EXAMPLES: [(&str, &str); 8] = [
     ("counter", "counter"),
     ("notes", "notes"),
     ("hello", "hello-http"),
@@ -14,6 +14,7 @@ pub(crate) const EXAMPLES: [(&str, &str); 7] = [
     ("jobs-consumer", "jobs-consumer"),
     ("jobs-receiver", "jobs-receiver"),
     ("jobs-queue", "jobs-queue"),
+    ("jobs-settings", "jobs-settings"),
 ];
 const TEST_GUEST: &str = "test-guest";
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every package of the workspace and those of ours it may depend on, in any section of its manifest.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("wasmkeep", &["wasmkeep-storage", "wasmkeep-classes"]),
     ("wasmkeep-storage", &[]),
     ("wasmkeep-classes", &[]),
@@ -21,6 +21,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("jobs-consumer", &["wasmkeep-sdk"]),
     ("jobs-receiver", &["wasmkeep-sdk"]),
     ("jobs-queue", &["wasmkeep-sdk"]),
+    ("jobs-settings", &["wasmkeep-sdk"]),
     ("test-guest", &["wasmkeep-sdk"]),
 ];
 

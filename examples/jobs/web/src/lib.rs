@@ -7,8 +7,11 @@
 //! | `POST /queue/pause`, `POST /queue/resume` | 204 |
 //! | `GET /dead?after=ID` | dead letters, with the reason of each |
 //! | `POST /dead/redrive`, `POST /dead/purge`, both with `?id=ID` for one | how many |
+//! | `PUT /addresses/NAME` with `class/name`, `DELETE /addresses/NAME` | 204; `to` may be NAME from then on |
+//! | `GET /addresses` | their names |
 //! | `PUT /digest?every=S` with a delivery | sends it again and again, until `DELETE /digest` |
 
+mod addresses;
 mod digest;
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +23,7 @@ use wasmkeep_sdk::{Actor, Error, Request, Response, json, serde_json};
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Delivery {
-    /// `class/name`.
+    /// `class/name`; what a caller sends may be a name of the address book.
     to: String,
     body: String,
 }
@@ -41,6 +44,9 @@ impl Actor for Web {
             ("GET", ["dead"]) => dead_letters(&request),
             ("POST", ["dead", "redrive"]) => all("redriven", &request, |which| queue().redrive(which)),
             ("POST", ["dead", "purge"]) => all("purged", &request, |which| queue().purge(which)),
+            ("PUT", ["addresses", name]) => addresses::put(name, &request),
+            ("DELETE", ["addresses", name]) => addresses::delete(name),
+            ("GET", ["addresses"]) => addresses::list(),
             ("PUT", ["digest"]) => digest::start(&request),
             ("DELETE", ["digest"]) => digest::stop(),
             _ => Err(Error::not_found(format!("no {} {}", request.method(), request.path()))),
@@ -71,10 +77,8 @@ fn enqueue(request: &Request) -> Result<Response, Error> {
 
 /// A delivery as bytes, once it is known to be one.
 fn read_delivery(request: &Request) -> Result<Vec<u8>, Error> {
-    let delivery: Delivery = request.json()?;
-    if !delivery.to.contains('/') {
-        return Err(Error::invalid("to is class/name, as in receiver/ada"));
-    }
+    let mut delivery: Delivery = request.json()?;
+    delivery.to = addresses::resolve(delivery.to)?;
     Ok(serde_json::to_vec(&delivery)?)
 }
 
