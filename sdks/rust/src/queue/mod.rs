@@ -37,7 +37,7 @@ mod handled;
 mod message;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use client::{Client, DeadLetter, DeadPage};
 pub use config::Config;

@@ -16,10 +16,10 @@ use wasmkeep_classes::queue::{Machine, client as wire, protocol};
 type Consumer = Box<dyn FnMut(&Request) -> Result<Response, CallError>>;
 
 /// A node in memory with one queue.
-struct Fake {
+pub(crate) struct Fake {
     connection: Connection,
-    now_ms: u64,
-    alarm: Option<u64>,
+    pub(crate) now_ms: u64,
+    pub(crate) alarm: Option<u64>,
     commits: Vec<Effect>,
     fails_commit: bool,
     consumer: Consumer,
@@ -29,7 +29,7 @@ struct Fake {
 }
 
 impl Fake {
-    fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         let mut fake = Self {
             connection: Connection::open_in_memory().unwrap(),
             now_ms: 1_000_000,
