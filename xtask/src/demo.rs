@@ -41,7 +41,7 @@ fn print_commands(place: &Place) {
     let Place { listen, admin, data } = place;
     println!(
         "
-Serving counter, notes and hello from {data}. Once the node says \"serving\", try in another terminal:
+Serving counter, notes, hello and jobs from {data}. Once the node says \"serving\", try in another terminal:
 
   curl -X POST http://{listen}/counter/apples            # adds one, durably
   curl -X POST http://{listen}/counter/apples/local      # adds one; a crash may lose it
@@ -49,6 +49,8 @@ Serving counter, notes and hello from {data}. Once the node says \"serving\", tr
   curl -d '{{\"title\":\"Shopping\",\"body\":\"milk and bread\"}}' http://{listen}/notes/ada
   curl 'http://{listen}/notes/ada/search?q=milk'
   curl http://{listen}/hello/world
+  curl -d '{{\"to\":\"jobs-receiver/ada\",\"body\":\"hi\"}}' http://{listen}/jobs-web/main/deliveries     # through a queue
+  curl http://{listen}/jobs-receiver/ada
   curl http://{admin}/metrics
 
 Kill it with kill -9 {pid} and run the same command again: every acknowledged count is still there. Ctrl-C drains and stops.

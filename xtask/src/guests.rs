@@ -6,7 +6,16 @@ use anyhow::{Result, ensure};
 use std::path::PathBuf;
 
 /// Class names and packages of the examples, as `examples/wasmkeep.toml` serves them.
-pub(crate) const EXAMPLES: [(&str, &str); 3] = [("counter", "counter"), ("notes", "notes"), ("hello", "hello-http")];
+pub(crate) const EXAMPLES: [(&str, &str); 8] = [
+    ("counter", "counter"),
+    ("notes", "notes"),
+    ("hello", "hello-http"),
+    ("jobs-web", "jobs-web"),
+    ("jobs-consumer", "jobs-consumer"),
+    ("jobs-receiver", "jobs-receiver"),
+    ("jobs-queue", "jobs-queue"),
+    ("jobs-settings", "jobs-settings"),
+];
 const TEST_GUEST: &str = "test-guest";
 
 /// Builds the examples and returns the directory with their components.

@@ -55,7 +55,10 @@ pub mod bindings;
 pub mod db;
 pub mod env;
 mod error;
+mod hosted;
+pub mod kv;
 pub mod log;
+pub mod queue;
 mod request;
 mod response;
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every package of the workspace and those of ours it may depend on, in any section of its manifest.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("wasmkeep", &["wasmkeep-storage", "wasmkeep-classes"]),
     ("wasmkeep-storage", &[]),
     ("wasmkeep-classes", &[]),
@@ -17,6 +17,11 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("counter", &["wasmkeep-sdk"]),
     ("notes", &["wasmkeep-sdk"]),
     ("hello-http", &[]),
+    ("jobs-web", &["wasmkeep-sdk"]),
+    ("jobs-consumer", &["wasmkeep-sdk"]),
+    ("jobs-receiver", &["wasmkeep-sdk"]),
+    ("jobs-queue", &["wasmkeep-sdk"]),
+    ("jobs-settings", &["wasmkeep-sdk"]),
     ("test-guest", &["wasmkeep-sdk"]),
 ];
 
@@ -24,7 +29,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
 const RESERVED: [(&str, &[&str]); 4] = [
     ("wasmtime", &["wasmkeep"]),
     ("hyper", &["wasmkeep", "wasmkeep-benches"]),
-    ("rusqlite", &["wasmkeep-storage", "wasmkeep-classes", "wasmkeep", "wasmkeep-benches", "wasmkeep-compare"]),
+    ("rusqlite", &["wasmkeep-storage", "wasmkeep-classes", "wasmkeep", "wasmkeep-sdk", "wasmkeep-benches", "wasmkeep-compare"]),
     ("wit-bindgen", &["wasmkeep-sdk"]),
 ];
 
@@ -65,11 +70,15 @@ fn only_the_crates_meant_to_know_a_library() {
 }
 
 #[test]
-fn runtime_and_classes_keep_sqlite_to_their_tests() {
+fn runtime_classes_and_sdk_keep_sqlite_to_their_tests() {
     let metadata = metadata();
     let in_production = |dependency: &&cargo_metadata::Dependency| dependency.kind == cargo_metadata::DependencyKind::Normal;
-    for (name, why) in [("wasmkeep", "reaches SQLite through wasmkeep-storage only"), ("wasmkeep-classes", "is given its database")]
-    {
+    let kept = [
+        ("wasmkeep", "reaches SQLite through wasmkeep-storage only"),
+        ("wasmkeep-classes", "is given its database"),
+        ("wasmkeep-sdk", "reaches SQLite through the node only"),
+    ];
+    for (name, why) in kept {
         let package = members(&metadata)[name];
         let mut names = package.dependencies.iter().filter(in_production).map(|dependency| dependency.name.as_str());
         assert!(!names.any(|dependency| dependency == "rusqlite"), "{name} {why}");
