@@ -25,9 +25,7 @@ fn start(disk: Option<&TestDisk>, cores: usize, queue: Config, change: impl FnOn
 }
 
 fn send(node: &TestNode, queue: &str, body: &str) -> (u16, String) {
-    let sent = node.post(&format!("/test/sender/queue-send?queue={queue}&body={body}"), "");
-    println!("{sent:?}");
-    sent
+    node.post(&format!("/test/sender/queue-send?queue={queue}&body={body}"), "")
 }
 
 fn stats(node: &TestNode, queue: &str) -> String {
@@ -199,4 +197,21 @@ fn the_operators_statement_is_run_and_an_idle_queue_leaves_memory() {
     assert!(is(&node, "mail/a", "\"live\":0"));
     until("it sleeps", || admin.send("GET", "/admin/actors/mail/a", "").1.contains("asleep"));
     assert_eq!(send(&node, "mail/a", "again").0, 200);
+}
+
+#[test]
+fn whoever_finds_no_room_is_told_so_and_those_beside_it_are_served() {
+    let node = start(None, 1, Config::default(), |config| config.budgets.database_bytes = 1024 * 1024);
+    let big = "b".repeat(50_000);
+    let mut clients: Vec<_> = (0..12).map(|_| node.client()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        let (body, copies) = if n % 4 == 0 { (big.as_str(), 40) } else { ("small", 1) };
+        let path = format!("/test/s{n}/queue-send?queue=mail/a&copies={copies}&body={body}");
+        client.start("POST", &path, "").expect("sends");
+    }
+    for (n, client) in clients.iter_mut().enumerate() {
+        let (status, body) = client.answer().expect("an answer");
+        assert_eq!(status, if n % 4 == 0 { 507 } else { 200 }, "{n}: {body}");
+    }
+    assert!(is(&node, "mail/a", "\"live\":9"), "{}", stats(&node, "mail/a"));
 }

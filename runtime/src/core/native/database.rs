@@ -37,6 +37,7 @@ const fn bound<'a>(param: &Param<'a>) -> sql::Param<'a> {
 }
 
 /// What a failed statement means to a state machine.
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 pub(super) fn database_error(error: SqlError) -> DatabaseError {
     match error {
         SqlError::Full => DatabaseError::Full,

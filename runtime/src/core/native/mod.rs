@@ -7,6 +7,8 @@
 mod batch;
 mod database;
 mod queue;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 

@@ -60,9 +60,9 @@ fn what_is_undone_is_undone_alone_and_a_durable_commit_moves_the_gate_whatever_i
             db.savepoint()?;
             db.exec(INSERT, one(n))?;
             if n == 2 {
-                db.undo()?
+                db.undo()?;
             } else {
-                db.release()?
+                db.release()?;
             }
             assert!(db.is_open());
         }
