@@ -215,3 +215,15 @@ fn whoever_finds_no_room_is_told_so_and_those_beside_it_are_served() {
     }
     assert!(is(&node, "mail/a", "\"live\":9"), "{}", stats(&node, "mail/a"));
 }
+
+#[test]
+fn who_handles_a_batch_may_send_to_the_queue_that_it_came_from() {
+    for cores in [1, 2] {
+        let node = start(None, cores, pushed(), |_| {});
+        let consumer_on = wasmkeep::router::core_of(&Address::new("test", "consumer"), cores);
+        let queue = format!("mail/{}", name_on(cores - 1 - consumer_on, cores, "mail"));
+        assert_eq!(send(&node, &queue, "send-back").0, 200);
+        until("both are delivered", || got(&node, &queue) == ["1:send-back", "2:sent-back"]);
+        until("both are settled", || is(&node, &queue, "\"acked\":2"));
+    }
+}

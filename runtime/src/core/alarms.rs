@@ -1,8 +1,8 @@
 //! Alarms: the one event that an actor sends to itself for later.
 //!
 //! Records in the log are the only truth of an alarm (`Meta`); this module keeps in memory when the next ones are due, takes in
-//! what a run has set once that run has ended, and brings an alarm that is due to its actor. What is kept here may be wrong, after a
-//! lost group for example: whether an alarm is due is decided from the actor's facts when it is the actor's turn.
+//! what a run has set once that run has ended, and brings an alarm that is due to its actor. What is kept here may be wrong, after
+//! a lost group for example: whether an alarm is due is decided from the actor's facts when it is the actor's turn.
 //!
 //! An alarm comes at least once. Its attempt is counted durably before the guest runs, so that an alarm that brings the node down
 //! is known as one; it is cleared when the guest has succeeded, and put off otherwise.
@@ -159,7 +159,8 @@ pub(super) async fn keep(core: Rc<Core>) {
         {
             tracing::error!(core = core.index, %error, "alarms that are due could not be read; they are tried again");
         }
-        // Not for as long as it might: a clock that was set forward must be noticed. With more alarms than are kept the horizon is near.
+        // Not for as long as it might: a clock that was set forward must be noticed. With more alarms than are kept the horizon is
+        // near.
         let pause_ms = core.alarms.borrow().horizon_ms.saturating_sub(core.clock.wall_ms()).clamp(1_000, 60_000);
         let pause = tokio::time::sleep(Duration::from_millis(pause_ms));
         tokio::select! {

@@ -50,7 +50,8 @@ pub(crate) fn nonsense(request: &Request) -> Result<Response, Error> {
     ask(request, Call { path: "wasmkeep-queue/v1/send", body: b"nonsense".to_vec() })
 }
 
-/// Records what came durably, one row a message, unless the row `fail` is there; acks all of it after `sleep-ms`.
+/// Records what came durably, one row a message, unless the row `fail` is there; acks all of it after
+/// `sleep-ms`. A message `send-back` makes it send another one to its own queue first.
 pub(crate) fn deliver(request: &Request) -> Result<Response, Error> {
     let leased = decode_delivery(request.body()).map_err(refused)?;
     count("deliveries")?;
@@ -64,11 +65,23 @@ pub(crate) fn deliver(request: &Request) -> Result<Response, Error> {
     let mut outcomes = Vec::new();
     for message in &leased {
         let body = String::from_utf8_lossy(message.body);
+        if body == "send-back" {
+            send_back(&caller)?;
+        }
         let row = format!("got:{caller}:{}:{body}", message.lease.id);
         db::exec_durable("INSERT INTO kept VALUES (?, ?) ON CONFLICT DO NOTHING", params![row, body.as_ref()])?;
         outcomes.push(Settlement { lease: message.lease, outcome: Outcome::Ack });
     }
     Ok(Response::new(200).with_body(encode_outcomes(&outcomes).map_err(refused)?))
+}
+
+/// Sends one message to the queue that waits for this very answer.
+fn send_back(queue: &str) -> Result<(), Error> {
+    let (class, name) = queue.split_once('/').unwrap_or((queue, ""));
+    let call = client::send(&[Message { body: b"sent-back", ..Message::default() }]).map_err(refused)?;
+    let onward = Request::new("POST", format!("/{}", call.path)).with_body(call.body);
+    let answer = actors::call(&Address::new(class, name), &onward).map_err(|error| Error::internal(error.to_string()))?;
+    if answer.status() == 200 { Ok(()) } else { Err(Error::internal(format!("the queue answered {}", answer.status()))) }
 }
 
 fn refused(invalid: wasmkeep_sdk::classes::queue::protocol::Invalid) -> Error {
