@@ -122,3 +122,12 @@ pub const TRIM_ACTORS_MIN: usize = 256;
 
 /// For so many sweeps it must have stayed so, which is about three seconds: actors that come and go every moment keep their memory.
 pub const TRIM_SWEEPS: u32 = 60;
+
+/// Events that an actor of a native class does in one transaction: beyond this a larger group saves little. The rest wait.
+pub const NATIVE_BATCH_MAX: usize = 64;
+
+/// Bytes of events after which a native class's transaction takes no more of them: a quarter of what a transaction may change.
+pub const NATIVE_BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// A batch that could not be brought to its consumer, who was busy or could not be reached, is tried again after this, ms.
+pub const DELIVERY_WITHDRAWN_MS: u64 = 1_000;

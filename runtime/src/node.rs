@@ -221,7 +221,7 @@ impl Start {
             runtime.block_on(admin::serve(admin_listener, admin_setup, admin_stopped));
             Ok(())
         })?;
-        let (classes, _) = watch::channel(Arc::new(LiveClasses::new(&config.classes)));
+        let (classes, _) = watch::channel(Arc::new(LiveClasses::new(&config.classes, &config.natives)));
         let stopper = Stopper { stop: watch::channel(Stop::No).0, phase, clock: clock.clone(), drain: config.budgets.drain };
         let admin = Some((admin_stop, admin));
         let handle = NodeHandle {
@@ -441,7 +441,7 @@ impl Reloader {
         if rest != **old {
             waiting.push("settings of the node".into());
         }
-        self.classes.send_replace(Arc::new(LiveClasses::new(&live)));
+        self.classes.send_replace(Arc::new(LiveClasses::new(&live, &old.natives)));
         waiting
     }
 }

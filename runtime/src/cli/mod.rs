@@ -132,7 +132,7 @@ fn check(file: &Path) -> Result<(), Fatal> {
     if !problems.is_empty() {
         return Err(ConfigError { problems }.into());
     }
-    println!("{}: ok, {} class(es) of app {}", file.display(), config.classes.len(), config.app);
+    println!("{}: ok, {} class(es) of app {}", file.display(), config.classes.len() + config.natives.len(), config.app);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ pub(super) fn serve(settings: &Settings) -> Result<(), Fatal> {
     memory::decline_huge_pages();
     let signals = Signals::watch()?;
     raise_descriptor_limit();
-    if config.classes.is_empty() {
+    if config.classes.is_empty() && config.natives.is_empty() {
         tracing::warn!("no class of actors is configured: every request will be answered 404 (see --actor and wasmkeep.toml)");
     }
     let (cores, classes) = (config.cores, class_names(&config));
@@ -28,7 +28,8 @@ pub(super) fn serve(settings: &Settings) -> Result<(), Fatal> {
 }
 
 fn class_names(config: &NodeConfig) -> String {
-    config.classes.iter().map(|class| &*class.name).collect::<Vec<_>>().join(",")
+    let natives = config.natives.iter().map(|class| &*class.name);
+    config.classes.iter().map(|class| &*class.name).chain(natives).collect::<Vec<_>>().join(",")
 }
 
 /// SIGHUP: a configuration that is wrong changes nothing.

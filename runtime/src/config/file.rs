@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::file_queues::FileQueue;
 use super::values::{check_class_name, check_env, nearest, parse_access, parse_app, shown};
 use super::{Access, AppName, ConfigError};
 use crate::limits::CONFIG_BYTES_MAX;
 
 /// Keys at the top of the file.
-const TOP_KEYS: &[&str] = &["actors", "app", "node"];
+const TOP_KEYS: &[&str] = &["actors", "app", "node", "queues"];
 /// Sections that later versions will read. Refused by name, so that nobody believes they have an effect.
-const LATER_KEYS: &[&str] = &["connections", "dev", "keyvalue", "kv", "queues"];
+const LATER_KEYS: &[&str] = &["connections", "dev", "keyvalue", "kv"];
 const ACTOR_KEYS: &[&str] = &["access", "component", "env"];
 /// Keys of `[node]`: the flags of `wasmkeep serve`, without their dashes.
 pub(super) const NODE_KEYS: &[&str] = &[
@@ -43,6 +44,7 @@ pub(super) struct FileConfig {
     pub(super) app: Option<AppName>,
     pub(super) actors: Vec<FileActor>,
     pub(super) node: Vec<FileSetting>,
+    pub(super) queues: Vec<FileQueue>,
 }
 
 /// One `[actors.name]`.
@@ -84,27 +86,27 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<FileConfig, ConfigError> 
     if doc.problems.is_empty() { Ok(config) } else { Err(ConfigError { problems: doc.problems }) }
 }
 
-struct Doc<'a> {
+pub(super) struct Doc<'a> {
     path: &'a Path,
     text: &'a str,
     problems: Vec<String>,
 }
 
-type Value<'a> = Spanned<DeValue<'a>>;
+pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
 impl Doc<'_> {
-    fn place(&self, span: &Range<usize>) -> String {
+    pub(super) fn place(&self, span: &Range<usize>) -> String {
         let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         format!("{}:{line}", self.path.display())
     }
 
-    fn report(&mut self, span: Range<usize>, problem: impl AsRef<str>) {
+    pub(super) fn report(&mut self, span: Range<usize>, problem: impl AsRef<str>) {
         let problem = format!("{}: {}", self.place(&span), problem.as_ref());
         self.problems.push(problem);
     }
 
-    fn unknown(&mut self, key: &Spanned<std::borrow::Cow<'_, str>>, within: &str, valid: &[&str]) {
+    pub(super) fn unknown(&mut self, key: &Spanned<std::borrow::Cow<'_, str>>, within: &str, valid: &[&str]) {
         let name = key.get_ref();
         self.report(
             key.span(),
@@ -112,7 +114,7 @@ impl Doc<'_> {
         );
     }
 
-    fn table<'v, 'd>(&mut self, what: &str, value: &'v Value<'d>) -> Option<&'v DeTable<'d>> {
+    pub(super) fn table<'v, 'd>(&mut self, what: &str, value: &'v Value<'d>) -> Option<&'v DeTable<'d>> {
         let table = value.get_ref().as_table();
         if table.is_none() {
             self.report(value.span(), format!("{what} must be a table, not {}", kind(value)));
@@ -120,7 +122,7 @@ impl Doc<'_> {
         table
     }
 
-    fn string<'v>(&mut self, what: &str, value: &'v Value<'_>) -> Option<&'v str> {
+    pub(super) fn string<'v>(&mut self, what: &str, value: &'v Value<'_>) -> Option<&'v str> {
         let text = value.get_ref().as_str();
         if text.is_none() {
             self.report(value.span(), format!("{what} must be a text in quotes, not {}", kind(value)));
@@ -129,7 +131,7 @@ impl Doc<'_> {
     }
 
     /// Keeps a checked value or reports why not.
-    fn keep<T>(&mut self, span: Range<usize>, checked: Result<T, String>) -> Option<T> {
+    pub(super) fn keep<T>(&mut self, span: Range<usize>, checked: Result<T, String>) -> Option<T> {
         checked.map_err(|problem| self.report(span, problem)).ok()
     }
 
@@ -155,6 +157,12 @@ impl Doc<'_> {
                     for (key, value) in self.table("node", value).into_iter().flatten() {
                         let setting = self.setting(key, value);
                         config.node.extend(setting);
+                    }
+                }
+                "queues" => {
+                    for (name, value) in self.table("queues", value).into_iter().flatten() {
+                        let queue = self.queue(name, value);
+                        config.queues.extend(queue);
                     }
                 }
                 later if LATER_KEYS.contains(&later) => {
@@ -212,7 +220,7 @@ impl Doc<'_> {
     }
 }
 
-fn kind(value: &Value<'_>) -> String {
+pub(super) fn kind(value: &Value<'_>) -> String {
     let name = value.get_ref().type_str();
     let article = if name.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" };
     format!("{article} {name}")
@@ -236,7 +244,7 @@ mod tests {
         ));
         assert!(
             found.contains(
-                &"wasmkeep.toml:5: unknown key \"nod\" at the top of the file; did you mean \"node\"? (valid: actors, app, node)"
+                &"wasmkeep.toml:5: unknown key \"nod\" at the top of the file; did you mean \"node\"? (valid: actors, app, node, queues)"
                     .to_string()
             )
         );

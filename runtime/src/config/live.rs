@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Access, ClassConfig, Env};
+use super::{Access, ClassConfig, Env, NativeConfig};
 
 /// One class as it is right now.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,15 +21,18 @@ pub struct LiveClass {
 pub struct LiveClasses(HashMap<Arc<str>, LiveClass>);
 
 impl LiveClasses {
-    /// From a configuration.
+    /// From a configuration. Native classes are for actors only.
     #[must_use]
-    pub fn new(classes: &[ClassConfig]) -> Self {
+    pub fn new(classes: &[ClassConfig], natives: &[NativeConfig]) -> Self {
         let live = |class: &ClassConfig| LiveClass {
             name: Arc::clone(&class.name),
             access: class.access,
             env: Arc::new(class.env.clone()),
         };
-        Self(classes.iter().map(|class| (Arc::clone(&class.name), live(class))).collect())
+        let native =
+            |class: &NativeConfig| LiveClass { name: Arc::clone(&class.name), access: Access::Internal, env: Arc::default() };
+        let all = classes.iter().map(live).chain(natives.iter().map(native));
+        Self(all.map(|class| (Arc::clone(&class.name), class)).collect())
     }
 
     /// The class of that name, if it is served.

@@ -8,7 +8,9 @@
 
 mod cpus;
 mod file;
+mod file_queues;
 mod live;
+mod native;
 mod settings;
 mod values;
 
@@ -21,6 +23,7 @@ use std::time::Duration;
 
 pub use cpus::{allowed_cpus, cores_max};
 pub use live::{LiveClass, LiveClasses};
+pub use native::{NativeConfig, NativeKind};
 pub use settings::{Settings, load, load_with};
 pub use values::{check_actor_name, check_class_name, parse_duration, parse_socket_address};
 
@@ -43,6 +46,8 @@ pub struct NodeConfig {
     pub data_dir: PathBuf,
     /// The classes that are served, by name.
     pub classes: Vec<ClassConfig>,
+    /// The classes that the node serves itself.
+    pub natives: Vec<NativeConfig>,
     /// How the journal reaches the disk.
     pub io: IoChoice,
     /// Start even if a journal is damaged where it was durable.
@@ -65,6 +70,7 @@ impl Default for NodeConfig {
             admin_token: None,
             data_dir: PathBuf::from("wasmkeep-data"),
             classes: Vec::new(),
+            natives: Vec::new(),
             io: IoChoice::Auto,
             accept_journal_loss: false,
             budgets: Budgets::default(),

@@ -12,8 +12,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::file::{self, FileConfig};
+use super::file_queues::FileQueue;
 use super::values::{check_class_name, check_env, nearest, parse_access, parse_duration, parse_socket_address, shown};
-use super::{Access, Budgets, ClassConfig, ConfigError, Env, IoChoice, LogFormat, MB, NodeConfig, Secret, cores_max};
+use super::{Access, Budgets, ClassConfig, ConfigError, Env, IoChoice, LogFormat, MB, NativeConfig, NodeConfig, Secret, cores_max};
 use crate::limits::{CLASS_ENV_BYTES_MAX, CLASSES_MAX};
 
 /// The file that is read when none is named, if it is there.
@@ -106,7 +107,8 @@ pub fn load_with(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>)
     };
     let mut merge = Merge { file: &file, problems: Vec::new() };
     let classes = merge.classes(settings, variable);
-    let config = merge.node(settings, classes);
+    let mut config = merge.node(settings, classes);
+    config.natives = merge.natives(&config.classes);
     if merge.problems.is_empty() { Ok(config) } else { Err(ConfigError { problems: merge.problems }) }
 }
 
@@ -177,6 +179,7 @@ impl Merge<'_> {
             admin_token,
             data_dir: self.pick(settings.data.clone(), "data", |text| Ok(PathBuf::from(text)), PathBuf::from("wasmkeep-data")),
             classes,
+            natives: Vec::new(),
             io: self.pick(settings.io, "io", parse_choice, IoChoice::Auto),
             accept_journal_loss: self.pick(settings.accept_journal_loss, "accept-journal-loss", parse_flag, false),
             budgets: self.budgets(settings),
@@ -251,6 +254,30 @@ impl Merge<'_> {
             self.variables(what, list, &mut drafts);
         }
         self.finish(drafts)
+    }
+
+    /// Checks native classes against all others: each name is one class, and whoever is named is served.
+    fn natives(&mut self, classes: &[ClassConfig]) -> Vec<NativeConfig> {
+        let queues = &self.file.queues;
+        let served: Vec<&str> =
+            classes.iter().map(|class| &*class.name).chain(queues.iter().map(|queue| &*queue.config.name)).collect();
+        if served.len() > CLASSES_MAX {
+            self.problems.push(format!("there are {} classes; at most {CLASSES_MAX} are served by one node", served.len()));
+        }
+        for FileQueue { config, place } in queues {
+            if classes.iter().any(|class| class.name == config.name) {
+                self.problems
+                    .push(format!("{place}: {} is a class of actors already; name the queue class otherwise", config.name));
+            }
+            for (key, named) in config.named() {
+                let class = named.split('/').next().unwrap_or_default();
+                if !served.contains(&class) {
+                    let near = nearest(class, &served);
+                    self.problems.push(format!("{place}: {key} names class {}, which is not served{near}", shown(class)));
+                }
+            }
+        }
+        queues.iter().map(|queue| queue.config.clone()).collect()
     }
 
     fn components(&mut self, what: &str, list: &[String], drafts: &mut BTreeMap<String, Draft>) {
@@ -367,182 +394,4 @@ fn parse_choice<T: ValueEnum>(text: &str) -> Result<T, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    struct Fixture {
-        directory: tempfile::TempDir,
-        settings: Settings,
-        environment: BTreeMap<&'static str, &'static str>,
-    }
-
-    impl Fixture {
-        fn new(file: &str) -> Self {
-            let directory = tempfile::tempdir().expect("a temporary directory");
-            let path = directory.path().join("wasmkeep.toml");
-            fs::write(&path, file).expect("writes");
-            let settings = Settings { config: Some(path), ..Settings::default() };
-            Self { directory, settings, environment: BTreeMap::new() }
-        }
-
-        fn load(&self) -> Result<NodeConfig, ConfigError> {
-            load_with(&self.settings, &|name| self.environment.get(name).map(ToString::to_string))
-        }
-
-        fn config(&self) -> NodeConfig {
-            self.load().unwrap_or_else(|error| panic!("{error}"))
-        }
-
-        fn problems(&self) -> Vec<String> {
-            self.load().expect_err("it is wrong").problems
-        }
-    }
-
-    fn list(items: &[&str]) -> Vec<String> {
-        items.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn without_anything_said_the_defaults_are_the_documented_ones() {
-        let config = Fixture::new("").config();
-        assert_eq!((config.cores, config.pinned), (cores_max(), true));
-        assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
-        assert_eq!(config.admin.to_string(), "127.0.0.1:9090");
-        assert_eq!(config.data_dir, PathBuf::from("wasmkeep-data"));
-        assert_eq!(config.app.to_string(), "local/default");
-        assert_eq!(config.budgets, Budgets::default());
-        assert_eq!((config.io, config.log, config.accept_journal_loss), (IoChoice::Auto, LogFormat::Text, false));
-    }
-
-    #[test]
-    fn every_key_of_the_file_is_read() {
-        let mut fixture = Fixture::new(
-            "app = \"acme/shop\"\n[node]\ncores = 1\nlisten = \"127.0.0.1:1\"\nadmin = \"0.0.0.0:2\"\nadmin-token = \"token\"\ndata = \"d\"\n\
-             io = \"threads\"\naccept-journal-loss = true\nidle = \"1s\"\ndrain = \"2s\"\nevent-wall = \"4s\"\nevent-cpu = \"3s\"\n\
-             memory-mb = 5\ndatabase-mb = 6\njournal-mb = 70\nlog = \"json\"\n",
-        );
-        fs::write(fixture.directory.path().join("token"), "0123456789abcdef\n").expect("writes");
-        let config = fixture.config();
-        let seconds = Duration::from_secs;
-        let expected = NodeConfig {
-            app: config.app.clone(),
-            cores: 1,
-            pinned: true,
-            listen: SocketAddr::from(([127, 0, 0, 1], 1)),
-            admin: SocketAddr::from(([0, 0, 0, 0], 2)),
-            admin_token: Some(Secret("0123456789abcdef".into())),
-            data_dir: fixture.directory.path().join("d"),
-            classes: Vec::new(),
-            io: IoChoice::Threads,
-            accept_journal_loss: true,
-            budgets: Budgets {
-                idle: seconds(1),
-                drain: seconds(2),
-                event_wall: seconds(4),
-                event_cpu: seconds(3),
-                memory_bytes: 5 * MB,
-                database_bytes: 6 * MB,
-                journal_bytes: 70 * MB,
-            },
-            log: LogFormat::Json,
-        };
-        assert_eq!(config, expected);
-        assert_eq!(config.app.to_string(), "acme/shop");
-        // And a flag goes before each.
-        fixture.settings.idle = Some(seconds(9));
-        fixture.settings.accept_journal_loss = Some(false);
-        fixture.settings.memory_mb = Some(8);
-        let config = fixture.config();
-        assert_eq!((config.budgets.idle, config.budgets.memory_bytes, config.accept_journal_loss), (seconds(9), 8 * MB, false));
-    }
-
-    #[test]
-    fn flags_go_before_environment_and_file_for_each_class_and_variable() {
-        let mut fixture = Fixture::new(
-            "[actors.a]\ncomponent = \"/file/a\"\naccess = \"internal\"\nenv = { X = \"file\", Y = \"file\", Z = \"file\" }\n\
-             [actors.b]\ncomponent = \"/file/b\"\n",
-        );
-        fixture.environment.insert("WASMKEEP_ACTOR", "b=/environment/b\n  a=/environment/a\n\n");
-        fixture.environment.insert("WASMKEEP_ENV", "a:Y=environment\na:Z=environment");
-        fixture.settings.actor = list(&["a=/flag/a", "c=/flag/c"]);
-        fixture.settings.access = list(&["b=internal"]);
-        fixture.settings.env = list(&["a:Z=flag=with=signs"]);
-        let config = fixture.config();
-        let classes: Vec<(&str, &str, Access)> =
-            config.classes.iter().map(|class| (&*class.name, class.component.to_str().expect("UTF-8"), class.access)).collect();
-        let expected =
-            [("a", "/flag/a", Access::Internal), ("b", "/environment/b", Access::Internal), ("c", "/flag/c", Access::Public)];
-        assert_eq!(classes, expected);
-        let env: Vec<(&str, &str)> = config.classes[0].env.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        assert_eq!(env, [("X", "file"), ("Y", "environment"), ("Z", "flag=with=signs")]);
-    }
-
-    #[test]
-    fn flags_about_a_class_that_is_not_served_are_typos() {
-        let mut fixture = Fixture::new("[actors.orders]\ncomponent = \"o\"\n");
-        fixture.settings.access = list(&["ordres=internal", "orders=pubic", "orders"]);
-        fixture.settings.env = list(&["ordres:A=1", "secretvalue", "orders=1:A"]);
-        fixture.settings.actor = list(&["x", "X=f", "y=", "z=a", "z=b"]);
-        let problems = fixture.problems();
-        assert_eq!(problems.len(), 10, "{problems:#?}");
-        assert!(
-            problems.contains(&"--access is about class \"ordres\", which is not served; did you mean \"orders\"?".to_string())
-        );
-        assert!(problems.iter().all(|problem| !problem.contains("secretvalue")), "{problems:#?}");
-    }
-
-    #[test]
-    fn values_out_of_bounds_say_the_bounds_and_where_they_stand() {
-        let fixture =
-            Fixture::new("[node]\nmemory-mb = 0\nidle = \"2 minutes\"\nio = \"urng\"\njournal-mb = 10\nevent-wall = \"2h\"\n");
-        let problems = fixture.problems();
-        assert_eq!(problems.len(), 5, "{problems:#?}");
-        assert!(problems.contains(&"memory-mb is 0 MB; it must be between 1 MB and 4096 MB".to_string()), "{problems:#?}");
-        let io = problems.iter().find(|problem| problem.contains("urng")).expect("it is named");
-        assert!(io.contains("wasmkeep.toml:4: io: ") && io.contains("did you mean \"uring\"?"), "{io}");
-    }
-
-    #[test]
-    fn more_cores_than_cpus_are_refused() {
-        let mut fixture = Fixture::new("");
-        for cores in [0, cores_max() + 1] {
-            fixture.settings.cores = Some(cores);
-            assert!(fixture.problems()[0].contains(&format!("may use 1 to {}", cores_max())));
-        }
-    }
-
-    #[test]
-    fn an_admin_listener_that_others_reach_needs_a_token() {
-        let mut fixture = Fixture::new("");
-        fixture.settings.admin = Some(SocketAddr::from(([0, 0, 0, 0], 9090)));
-        assert!(fixture.problems()[0].contains("--admin-token"));
-        let token = fixture.directory.path().join("token");
-        fixture.settings.admin_token = Some(token.clone());
-        assert!(fixture.problems()[0].contains("No such file"));
-        for text in ["", "short", "two\nlines of some length"] {
-            fs::write(&token, text).expect("writes");
-            assert!(fixture.problems()[0].contains("at least 16 visible"), "{text:?}");
-        }
-        fs::write(&token, "0123456789abcdef\n").expect("writes");
-        let config = fixture.config();
-        assert!(!format!("{config:?}").contains("0123456789abcdef"), "a secret is printed");
-    }
-
-    #[test]
-    fn a_class_needs_a_component_and_a_file_that_is_named_must_exist() {
-        let problems = Fixture::new("[actors.a]\naccess = \"public\"\n").problems();
-        assert_eq!(problems, ["class a has no component; give component = \"FILE.wasm\" in [actors.a]"]);
-        let settings = Settings { config: Some(PathBuf::from("/nowhere/wasmkeep.toml")), ..Settings::default() };
-        assert!(load_with(&settings, &|_| None).expect_err("missing").problems[0].contains("/nowhere/wasmkeep.toml"));
-    }
-
-    #[test]
-    fn variables_are_never_printed() {
-        let mut fixture = Fixture::new("[actors.a]\ncomponent = \"a\"\n");
-        fixture.settings.env = list(&["a:PASSWORD=hunter2"]);
-        let text = format!("{:?}", fixture.config());
-        assert!(text.contains("PASSWORD") && !text.contains("hunter2"), "{text}");
-    }
-}
+mod tests;

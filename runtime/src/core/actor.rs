@@ -17,10 +17,10 @@ use wasmkeep_storage::{Address, Positions, StorageError};
 use super::alarms::{Cause, Wish};
 use super::mailbox::Mailbox;
 use super::wake::{Event, Work};
-use super::{Class, Core, alarms, calls, operator, seconds};
+use super::{Class, Core, Kind, alarms, calls, native, operator, seconds};
 use crate::event::{Outcome, Problem, Response};
 use crate::metrics::{EventEnd, EventKind};
-use crate::wasm::{ActorHost, Failure, Instance};
+use crate::wasm::{ActorHost, Failure, Instance, Program};
 
 /// Why an actor's task is to let go of what it does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +51,8 @@ pub(crate) struct Actor {
     pub(super) connection: RefCell<Option<Rc<Connection>>>,
     /// Every actor that waits for the running event, and this one.
     pub(crate) chain: RefCell<Vec<Address>>,
+    /// Calls that it has sent and does not stand still for.
+    pub(super) out: Cell<usize>,
     /// When the running event has to end; 0 when none runs.
     running_until_ns: Cell<u64>,
     active_ns: Cell<u64>,
@@ -68,7 +70,7 @@ struct Awake {
 
 /// How being awake ended.
 #[derive(PartialEq, Eq)]
-enum Ended {
+pub(super) enum Ended {
     Hibernated,
     /// The instance is dead; the next event gets a new one.
     Trapped,
@@ -89,6 +91,7 @@ impl Actor {
             running_alarm: Cell::new(false),
             connection: RefCell::default(),
             chain: RefCell::default(),
+            out: Cell::new(0),
             running_until_ns: Cell::new(0),
             active_ns: Cell::new(core.now_ns()),
             used: Cell::new(true),
@@ -144,9 +147,48 @@ impl Actor {
         self.is_running() && self.running_until_ns.get() <= now_ns
     }
 
+    /// An event begins, or a batch of them.
+    pub(super) fn begin_running(&self, core: &Core) {
+        self.budget.reset(core.event_cpu_ns());
+        self.running_until_ns.set(core.now_ns().saturating_add(core.event_wall_ns()));
+    }
+
+    pub(super) fn end_running(&self, core: &Core) {
+        self.running_until_ns.set(0);
+        self.active_ns.set(core.now_ns());
+    }
+
+    /// When the running event began.
+    pub(super) fn running_since_ns(&self, core: &Core) -> u64 {
+        self.running_until_ns.get().saturating_sub(core.event_wall_ns())
+    }
+
+    /// What it was told to stop has ended. `Broken` stays.
+    pub(super) fn clear_stop(&self) {
+        if self.stop.get() != Some(Stop::Broken) {
+            self.stop.set(None);
+        }
+    }
+
+    pub(super) fn pop_if(&self, wanted: impl Fn(&Event) -> bool) -> Option<Box<Event>> {
+        self.mailbox.borrow_mut().pop_if(wanted)
+    }
+
+    /// From now on it is one of those that may be evicted.
+    pub(super) fn list(self: &Rc<Self>, core: &Core) {
+        if !self.listed.replace(true) {
+            core.residents.borrow_mut().push_back(Rc::clone(self));
+        }
+    }
+
+    /// Whether it does nothing and nothing waits for it.
+    fn is_at_rest(&self) -> bool {
+        !self.is_running() && self.out.get() == 0 && self.mailbox.borrow().is_empty()
+    }
+
     /// How long it has been awake without an event, 0 when it is not idle.
     pub(super) fn idle_ns(&self, now_ns: u64) -> u64 {
-        let is_idle = !self.is_running() && self.mailbox.borrow().is_empty() && self.connection.borrow().is_some();
+        let is_idle = self.is_at_rest() && self.connection.borrow().is_some();
         if is_idle { now_ns.saturating_sub(self.active_ns.get()) } else { 0 }
     }
 
@@ -161,10 +203,15 @@ impl Actor {
     }
 
     /// The next event, or why there is to be none.
-    fn poll_event(&self, cx: &Context<'_>) -> Poll<Result<Box<Event>, Stop>> {
+    pub(super) fn poll_event(&self, cx: &Context<'_>) -> Poll<Result<Box<Event>, Stop>> {
         match self.stop.get() {
             // An event that came meanwhile is worth more than sleep.
             Some(Stop::Broken) => return Poll::Ready(Err(Stop::Broken)),
+            // It is told again once the answers of its calls are here.
+            Some(Stop::Hibernate) if self.out.get() > 0 => {
+                self.stop.set(None);
+                return self.poll_event(cx);
+            }
             Some(_) => self.stop.set(None),
             None => {
                 return match self.mailbox.borrow_mut().pop() {
@@ -183,7 +230,7 @@ impl Actor {
     }
 
     /// Runs a future until it ends or the task is told to stop.
-    async fn until_stopped<F: Future>(&self, future: F) -> Result<F::Output, Stop> {
+    pub(super) async fn until_stopped<F: Future>(&self, future: F) -> Result<F::Output, Stop> {
         let mut future = pin!(future);
         std::future::poll_fn(|cx| {
             match self.stop.get() {
@@ -208,9 +255,8 @@ pub(super) async fn live(core: Rc<Core>, actor: Rc<Actor>) {
         while core.store.is_failed() {
             core.room.notified().await;
         }
-        let ended = match wake(&core, &actor).await {
-            Ok(awake) => {
-                let ended = be_awake(&core, &actor, awake).await;
+        let ended = match one_life(&core, &actor).await {
+            Ok(ended) => {
                 actor.connection.replace(None);
                 core.room.notify_waiters();
                 ended
@@ -235,19 +281,39 @@ pub(super) async fn live(core: Rc<Core>, actor: Rc<Actor>) {
     }
 }
 
-/// Brings an actor from its files into memory, and runs `on-init` if this version has not run it.
-async fn wake(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Awake, Problem> {
-    let started_ns = core.now_ns();
+/// From waking to the end of being awake, or why it could not be woken.
+async fn one_life(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Ended, Problem> {
+    match &actor.class.kind {
+        Kind::Guest(program) => {
+            let awake = wake(core, actor, program).await?;
+            Ok(be_awake(core, actor, awake).await)
+        }
+        Kind::Native(native) => {
+            let awake = native::wake(core, actor, native).await?;
+            Ok(native::be_awake(core, actor, awake).await)
+        }
+    }
+}
+
+/// Opens an actor's database and reads its facts.
+pub(super) async fn open(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Opened, Problem> {
     make_place(core).await;
     actor.budget.reset(core.event_cpu_ns());
     let address = &actor.address;
     let opened = core.store.open_actor(address, Rc::clone(&actor.budget)).map_err(|error| storage_problem(actor, &error))?;
-    let connection = Rc::clone(&opened.connection);
-    actor.connection.replace(Some(Rc::clone(&connection)));
+    actor.connection.replace(Some(Rc::clone(&opened.connection)));
     let meta = core.store.meta(address).map_err(|error| storage_problem(actor, &error))?;
     alarms::loaded(core, actor, meta.unwrap_or_default());
+    Ok(opened)
+}
+
+/// Brings an actor from its files into memory, and runs `on-init` if this version has not run it.
+async fn wake(core: &Rc<Core>, actor: &Rc<Actor>, program: &Program) -> Result<Awake, Problem> {
+    let started_ns = core.now_ns();
+    let opened = open(core, actor).await?;
+    let connection = Rc::clone(&opened.connection);
     let host = ActorHost {
-        address: address.clone(),
+        address: actor.address.clone(),
         env: std::sync::Arc::clone(&actor.class.env.borrow()),
         connection: Rc::clone(&connection),
         budget: Rc::clone(&actor.budget),
@@ -255,7 +321,7 @@ async fn wake(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Awake, Problem> {
         memory_bytes_max: usize::try_from(core.config.budgets.memory_bytes).unwrap_or(usize::MAX),
     };
     actor.running_until_ns.set(core.now_ns().saturating_add(core.event_wall_ns()));
-    let woken = actor.until_stopped(start(core, actor, host, &connection)).await;
+    let woken = actor.until_stopped(start(core, actor, program, host, &connection)).await;
     actor.running_until_ns.set(0);
     connection.end_event();
     let instance = match woken {
@@ -267,16 +333,19 @@ async fn wake(core: &Rc<Core>, actor: &Rc<Actor>) -> Result<Awake, Problem> {
             return Err(Problem::Deadline);
         }
     };
-    if !actor.listed.replace(true) {
-        core.residents.borrow_mut().push_back(Rc::clone(actor));
-    }
+    actor.list(core);
     actor.class.metrics.wake_seconds.record(seconds(core.now_ns() - started_ns));
     Ok(Awake { instance, opened })
 }
 
 /// The guest's part of waking: the instance, and `on-init` once per version.
-async fn start(core: &Rc<Core>, actor: &Rc<Actor>, host: ActorHost, connection: &Connection) -> Result<Instance, Failure> {
-    let program = &actor.class.program;
+async fn start(
+    core: &Rc<Core>,
+    actor: &Rc<Actor>,
+    program: &Program,
+    host: ActorHost,
+    connection: &Connection,
+) -> Result<Instance, Failure> {
     let mut instance = program.instantiate(host).await?;
     let version = program.version_number();
     if actor.meta.get().init_version != version {
@@ -374,9 +443,7 @@ async fn run(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, event: Box<E
             Err(Stop::Deadline | Stop::Hibernate) => (Outcome::Problem(Problem::Deadline), None),
         },
     };
-    if actor.stop.get() != Some(Stop::Broken) {
-        actor.stop.set(None);
-    }
+    actor.clear_stop();
     connection.end_event();
     if ended != Some(Ended::Broken)
         && let Err(problem) = alarms::settle(core, actor, cause, matches!(outcome, Outcome::Response(_)))
@@ -429,7 +496,7 @@ async fn make_place(core: &Rc<Core>) {
         while looks > 0 {
             looks -= 1;
             let Some(actor) = core.residents.borrow_mut().pop_front() else { break };
-            let can_sleep = !actor.is_running() && actor.mailbox.borrow().is_empty() && actor.positions().seen <= durable;
+            let can_sleep = actor.is_at_rest() && actor.positions().seen <= durable;
             if can_sleep && !actor.used.replace(false) {
                 actor.stop(Stop::Hibernate);
                 core.residents.borrow_mut().push_back(actor);

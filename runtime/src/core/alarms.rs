@@ -130,6 +130,11 @@ impl Core {
         }
     }
 
+    /// Whether what is due may be begun.
+    pub(super) fn may_push(&self) -> bool {
+        !self.alarms.borrow().stopped
+    }
+
     /// What was lost may have been an alarm, or the clearing of one: all are read again.
     pub(super) fn reread_alarms(&self) {
         self.alarms.borrow_mut().horizon_ms = 0;
@@ -268,6 +273,27 @@ pub(super) fn initialised(core: &Core, actor: &Actor, version: u128) -> Result<(
     core.alarms.borrow_mut().set(&actor.address, alarm.map(|alarm| alarm.at_ms));
     core.wake_pump();
     Ok(())
+}
+
+/// A batch of an actor that the node serves was committed: makes sure that it wakes by `at_ms`. An earlier alarm that is yet to
+/// come stays, because it does no harm and another record would cost more.
+///
+/// # Errors
+/// What the batch's outcomes are instead.
+pub(super) fn keep_until(core: &Core, actor: &Actor, at_ms: Option<u64>, durable: bool) -> Result<(), Problem> {
+    let meta = actor.meta.get();
+    let now_ms = core.clock.wall_ms();
+    let stays = |alarm: Alarm| alarm.at_ms > now_ms && at_ms.is_none_or(|at_ms| alarm.at_ms <= at_ms);
+    let generation = meta.alarm.map_or(0, |alarm| alarm.generation).wrapping_add(1);
+    let alarm = at_ms.map(|at_ms| Alarm { at_ms: at_ms.min(i64::MAX.cast_unsigned()), generation, attempt: 0 });
+    let recorded = if meta.alarm == alarm || meta.alarm.is_some_and(stays) {
+        Ok(())
+    } else {
+        record(core, actor, Meta { alarm, ..meta }, durable)
+    };
+    core.alarms.borrow_mut().set(&actor.address, actor.meta.get().alarm.map(|alarm| alarm.at_ms));
+    core.wake_pump();
+    recorded.map_err(|refused| refusal(&refused))
 }
 
 fn refusal(refused: &Refused) -> Problem {

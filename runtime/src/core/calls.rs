@@ -38,11 +38,23 @@ async fn call(
     timeout_ms: Option<u64>,
 ) -> Result<Response, CallError> {
     let (Some(core), Some(actor)) = (core.upgrade(), actor.upgrade()) else { return Err(CallError::Unavailable) };
+    let mut chain = actor.chain.borrow().clone();
+    chain.push(actor.address.clone());
+    call_from(&core, &actor, address, request, chain, timeout_ms).await
+}
+
+/// A call of `actor`'s, for which everybody in `chain` waits.
+pub(super) async fn call_from(
+    core: &Rc<Core>,
+    actor: &Rc<Actor>,
+    address: Address,
+    request: Request,
+    chain: Vec<Address>,
+    timeout_ms: Option<u64>,
+) -> Result<Response, CallError> {
     if !core.classes.contains_key(&address.class) || check_actor_name(&address.name).is_err() {
         return Err(CallError::NoSuchClass);
     }
-    let mut chain = actor.chain.borrow().clone();
-    chain.push(actor.address.clone());
     if chain.contains(&address) {
         return Err(CallError::ReEntry);
     }
@@ -50,9 +62,9 @@ async fn call(
     let timeout = timeout_ms.map_or(wall, |ms| wall.min(Duration::from_millis(ms)));
     let answer = async {
         if core.core_of(&address) == core.index {
-            call_here(&core, &actor, address, request, chain, timeout).await
+            call_here(core, actor, address, request, chain, timeout).await
         } else {
-            call_there(&core, &actor, address, request, chain).await
+            call_there(core, actor, address, request, chain).await
         }
     };
     match tokio::time::timeout(timeout, answer).await {

@@ -32,6 +32,11 @@ impl Mailbox {
         Some(event)
     }
 
+    /// Takes the next event if it is one of those wanted.
+    pub(crate) fn pop_if(&mut self, wanted: impl Fn(&Event) -> bool) -> Option<Box<Event>> {
+        if self.events.front().is_some_and(|event| wanted(event)) { self.pop() } else { None }
+    }
+
     /// Takes out events that `gone` says will never run.
     pub(crate) fn remove(&mut self, gone: impl Fn(&Event) -> bool) -> Vec<Event> {
         if !self.events.iter().any(|event| gone(event)) {

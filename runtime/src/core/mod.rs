@@ -2,8 +2,8 @@
 //!
 //! One event's life, in the order of these modules: `router` and [`CoreHandle::request`] bring it to its core, the `pump` takes it
 //! into a `mailbox`, the actor's task wakes and runs it (`actor`), its output waits at a `gate` until what it depends on is
-//! durable, and a `reply` takes it to whoever waits. `calls` sends events from one actor to another, `operator` answers the admin
-//! listener.
+//! durable, and a `reply` takes it to whoever waits. `native` is where the node itself
+//! serves an actor, `calls` sends events from one actor to another, `operator` answers the admin listener.
 //!
 //! Everything of a core lives on its thread: no lock, no atomic, no other core's memory. Cores talk through bounded channels.
 
@@ -13,6 +13,7 @@ mod calls;
 mod disk;
 mod gate;
 mod mailbox;
+mod native;
 mod operator;
 mod pump;
 mod reply;
@@ -50,9 +51,17 @@ use crate::wasm::Program;
 /// A class as this core serves it.
 pub(crate) struct Class {
     pub(crate) name: Arc<str>,
-    program: Program,
+    kind: Kind,
     env: RefCell<Arc<BTreeMap<String, String>>>,
     pub(crate) metrics: ClassMetrics,
+}
+
+/// What runs a class's actors.
+pub(crate) enum Kind {
+    /// A component.
+    Guest(Program),
+    /// The node itself.
+    Native(Rc<native::Native>),
 }
 
 /// One core.

@@ -101,6 +101,9 @@ impl Core {
             let problem = Problem::UnknownClass(event.address.class.to_string());
             return self.deliver(event.reply, Outcome::Problem(problem));
         };
+        if let Some(problem) = class.refusal(&event) {
+            return self.deliver(event.reply, Outcome::Problem(problem));
+        }
         if self.events.get() >= EVENTS_PER_CORE_MAX {
             class.metrics.mailbox_rejected.increment(1);
             return self.deliver(event.reply, Outcome::Problem(Problem::MailboxFull));

@@ -17,9 +17,10 @@ use wasmkeep_storage::store::{CorePart, CoreStore, NodeStorage, NodeStorageOptio
 use super::actor::Stop;
 use super::disk::NodeDisk;
 use super::gate::Gates;
+use super::native::Native;
 use super::operator::Cores;
 use super::wake::Remote;
-use super::{Class, Core, CoreHandle, Outbox, alarms, pump};
+use super::{Class, Core, CoreHandle, Kind, Outbox, alarms, pump};
 use crate::config::{LiveClasses, NodeConfig};
 use crate::data_dir::DataDir;
 use crate::fatal::Fatal;
@@ -85,7 +86,7 @@ type Compiled = (Arc<Vec<(Arc<str>, Program)>>, usize);
 fn compile(config: &NodeConfig, data: &Path) -> Result<Compiled, Fatal> {
     let component = |class: &str, detail: String| Fatal::Component { class: class.to_owned(), detail };
     if config.classes.is_empty() {
-        return Ok((Arc::default(), 0));
+        return Ok((Arc::default(), RESIDENTS_DEFAULT as usize));
     }
     let options = EngineOptions { residents: RESIDENTS_DEFAULT, clock: Clock::System };
     let engine = Engine::new(options).map_err(|error| component("(all)", error.to_string()))?;
@@ -125,18 +126,21 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
     if !all_here(&barrier, &mut stop).await {
         return Ok(());
     }
-    let classes_now = Arc::clone(&classes.borrow());
-    let class = |(name, program): &(Arc<str>, Program)| {
-        let metrics = metrics.class(name);
-        let class = Class { name: Arc::clone(name), program: program.clone(), env: RefCell::default(), metrics };
+    let live = classes;
+    let live_now = Arc::clone(&live.borrow());
+    let class = |name: &Arc<str>, kind| {
+        let class = Class { name: Arc::clone(name), kind, env: RefCell::default(), metrics: metrics.class(name) };
         (Arc::clone(name), Rc::new(class))
     };
+    let guests = programs.iter().map(|(name, program)| class(name, Kind::Guest(program.clone())));
+    let natives = config.natives.iter().map(|native| class(&native.name, Kind::Native(Native::new(native.clone()))));
+    let classes = guests.chain(natives).collect();
     let core = Rc::new(Core {
         index,
         config,
         clock,
         store,
-        classes: programs.iter().map(class).collect(),
+        classes,
         metrics: core_metrics,
         inbox: RefCell::new(VecDeque::new()),
         turn_wanted: Cell::new(false),
@@ -156,14 +160,14 @@ pub async fn run(setup: CoreSetup, seed: CoreSeed) -> Result<(), Fatal> {
         alarms_wanted: Notify::new(),
         peak: Cell::default(),
     });
-    core.reload(&classes_now);
+    core.reload(&live_now);
     let mut sweep = tokio::time::interval(Duration::from_millis(CORE_SWEEP_MS));
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     tokio::task::spawn_local(pump::run(Rc::clone(&core), remote, sweep));
     for (other, sender) in senders.into_iter().enumerate().filter(|(other, _)| *other != index) {
         tokio::task::spawn_local(pump::send_to(Rc::clone(&core), other, sender));
     }
-    tokio::task::spawn_local(follow(Rc::clone(&core), classes));
+    tokio::task::spawn_local(follow(Rc::clone(&core), live));
     tokio::task::spawn_local(core.store.clone().run_checkpoints());
     tokio::task::spawn_local(alarms::keep(Rc::clone(&core)));
     tokio::task::spawn_local(alarms::end_with(Rc::clone(&core), stop.clone()));

@@ -68,6 +68,8 @@ pub use response::Response;
 pub use serde;
 pub use serde_json;
 pub use serde_json::json;
+#[doc(hidden)]
+pub use wasmkeep_classes as classes;
 
 /// What the node calls on an actor. Implement it on a type of your own (it is never instantiated) and name that type in
 /// [`export!`].

@@ -4,6 +4,7 @@
 //! an interrupt took away. It does not wait for durability: that is the gate's.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int};
 use std::ptr;
 use std::rc::Rc;
@@ -37,12 +38,14 @@ pub struct ConnectionOptions {
 pub struct Connection {
     db: *mut ffi::sqlite3,
     cache: RefCell<Cache>,
-    shared: Rc<Shared>,
-    pages: Rc<RefCell<Pages>>,
+    /// Prepared statements of our own, by where their text stands: as many as there are such texts.
+    constants: RefCell<HashMap<(usize, usize), Statement>>,
+    pub(super) shared: Rc<Shared>,
+    pub(super) pages: Rc<RefCell<Pages>>,
     // SQLite holds pointers to these: boxed, and dropped after the connection is closed.
-    progress: Box<Progress>,
+    pub(super) progress: Box<Progress>,
     guard: Box<Guard>,
-    account: Box<Account>,
+    pub(super) account: Box<Account>,
     /// A transaction was rolled back under its owner's feet.
     vanished: Cell<bool>,
     /// A statement runs or is suspended.
@@ -51,7 +54,7 @@ pub struct Connection {
 }
 
 /// Held while a statement runs on a coroutine.
-struct Busy<'a>(&'a Cell<bool>);
+pub(super) struct Busy<'a>(&'a Cell<bool>);
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
@@ -62,6 +65,7 @@ impl Drop for Busy<'_> {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.cache.borrow_mut().clear();
+        self.constants.borrow_mut().clear();
         // SAFETY: opened by us, all statements are finalised.
         let code = unsafe { ffi::sqlite3_close(self.db) };
         debug_assert_eq!(code, ffi::SQLITE_OK, "a statement outlived its connection");
@@ -90,6 +94,7 @@ impl Connection {
         let connection = Self {
             db,
             cache: RefCell::default(),
+            constants: RefCell::default(),
             shared,
             pages,
             progress: Box::new(Progress::new(budget)),
@@ -215,11 +220,10 @@ impl Connection {
                 return Err(misuse("parameters go with one statement only; run the statements one by one"));
             }
             let before = self.total_changes();
-            self.run(text, statement, params, |_| Ok(()))?;
+            self.run_one(text, statement, params, |_| Ok(()))?;
             if self.total_changes() != before {
                 // Of the statement itself: the total also counts triggers and a virtual table's own tables.
-                // SAFETY: `db` is open.
-                changed += u64::try_from(unsafe { ffi::sqlite3_changes64(self.db) }).unwrap_or(0);
+                changed += self.changes();
             }
             rest = behind;
         }
@@ -240,7 +244,7 @@ impl Connection {
         let mut rows = Rows { columns: statement.columns(), values: Vec::new() };
         let mut bytes = 0;
         let mut first = true;
-        let result = self.run(text, statement, params, |statement| {
+        let result = self.run_one(text, statement, params, |statement| {
             if std::mem::take(&mut first) {
                 // A changed schema shows in the first step.
                 rows.columns = statement.columns();
@@ -260,11 +264,39 @@ impl Connection {
         let _account = memory::enter(&self.account);
         self.vanished.set(false);
         self.shared.refused.set(None);
+        self.roll_back();
+    }
+
+    /// Rolls an open transaction back.
+    pub(super) fn roll_back(&self) {
         if !self.is_autocommit() {
             // SAFETY: `db` is open and no statement is running.
             unsafe { ffi::sqlite3_exec(self.db, c"ROLLBACK".as_ptr(), None, ptr::null_mut(), ptr::null_mut()) };
         }
         self.shared.durable.set(false);
+    }
+
+    /// Rows changed by the last statement that changed any.
+    pub(super) fn changes(&self) -> u64 {
+        // SAFETY: `db` is open.
+        u64::try_from(unsafe { ffi::sqlite3_changes64(self.db) }).unwrap_or(0)
+    }
+
+    /// The statement of a constant text, kept or prepared.
+    pub(super) fn constant(&self, sql: &'static str) -> Result<Statement, SqlError> {
+        if let Some(kept) = self.constants.borrow_mut().remove(&place(sql)) {
+            return Ok(kept);
+        }
+        match Statement::prepare(self.db, sql) {
+            Ok(Some(statement)) => Ok(statement),
+            Ok(None) => Err(misuse("there is no statement in the text")),
+            Err(code) => Err(self.error(code)),
+        }
+    }
+
+    /// Keeps a statement that has been reset.
+    pub(super) fn keep_constant(&self, sql: &'static str, statement: Statement) {
+        self.constants.borrow_mut().insert(place(sql), statement);
     }
 
     /// What the actor has seen.
@@ -322,7 +354,7 @@ impl Connection {
         }
     }
 
-    fn run(
+    fn run_one(
         &self,
         text: Box<str>,
         statement: Statement,
@@ -373,7 +405,7 @@ impl Connection {
     }
 
     /// Makes a second statement wait its turn by refusing it: two on one connection would resume each other's stack.
-    fn claim(&self) -> Result<Busy<'_>, SqlError> {
+    pub(super) fn claim(&self) -> Result<Busy<'_>, SqlError> {
         if self.busy.replace(true) {
             return Err(misuse("another statement of this actor is still running"));
         }
@@ -389,13 +421,13 @@ impl Connection {
         Err(misuse("the transaction was rolled back by an earlier error; ROLLBACK first"))
     }
 
-    fn is_autocommit(&self) -> bool {
+    pub(super) fn is_autocommit(&self) -> bool {
         // SAFETY: `db` is open.
         unsafe { ffi::sqlite3_get_autocommit(self.db) != 0 }
     }
 
     /// What a result code means to a guest.
-    fn error(&self, code: c_int) -> SqlError {
+    pub(super) fn error(&self, code: c_int) -> SqlError {
         match self.shared.refused.take() {
             Some(Refused::Full) => return SqlError::Full,
             Some(Refused::Failed) => return SqlError::Unavailable,
@@ -428,6 +460,11 @@ impl Connection {
     }
 }
 
-fn misuse(message: &str) -> SqlError {
+/// What tells constant texts apart without reading them. The same text at two places is prepared twice.
+fn place(sql: &'static str) -> (usize, usize) {
+    (sql.as_ptr() as usize, sql.len())
+}
+
+pub(super) fn misuse(message: &str) -> SqlError {
     SqlError::Sql { code: ffi::SQLITE_MISUSE, message: message.into() }
 }

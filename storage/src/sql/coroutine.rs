@@ -68,17 +68,21 @@ impl Progress {
         now_ns
     }
 
+    /// Whether no statement may begin any more.
+    pub(super) fn must_end(&self) -> bool {
+        self.stop.get() || self.budget.exhausted()
+    }
+
     /// Whether the statement must end. Suspends when its slice is over.
     fn look(&self) -> bool {
         let now_ns = self.charge();
-        let ended = || self.stop.get() || self.budget.exhausted();
         let yielder = self.yielder.get();
-        if !ended() && !yielder.is_null() && now_ns.saturating_sub(self.slice_from_ns.get()) >= SQL_SLICE_NS {
+        if !self.must_end() && !yielder.is_null() && now_ns.saturating_sub(self.slice_from_ns.get()) >= SQL_SLICE_NS {
             // SAFETY: `run` sets the yielder for the time its coroutine lives, and we are on that coroutine's stack.
             unsafe { (*yielder).suspend(()) };
             self.begin_slice();
         }
-        ended()
+        self.must_end()
     }
 }
 

@@ -5,6 +5,7 @@ use std::ptr;
 
 use rusqlite::ffi;
 
+use super::session::Param;
 use crate::error::SqlError;
 use crate::limits::{RESULT_BYTES_MAX, STATEMENTS_CACHED_MAX, VALUE_BYTES_MAX};
 use crate::types::{Rows, Value};
@@ -40,19 +41,44 @@ impl Statement {
 
     /// Binds all parameters. The values must stay until `reset`, which the caller's borrow of them guarantees.
     pub(super) fn bind(&self, params: &[Value]) -> Result<(), SqlError> {
-        // SAFETY: the statement is live.
-        let wanted = unsafe { ffi::sqlite3_bind_parameter_count(self.raw) };
-        if usize::try_from(wanted) != Ok(params.len()) {
-            let message = format!("the statement has {wanted} parameters and was given {} values", params.len());
-            return Err(SqlError::Sql { code: ffi::SQLITE_RANGE, message });
-        }
+        self.check_count(params.len())?;
         for (index, value) in (1..).zip(params) {
-            let code = self.bind_one(index, value)?;
-            if code != ffi::SQLITE_OK {
-                return Err(SqlError::Sql { code, message: format!("binding parameter {index} failed") });
-            }
+            bound(index, self.bind_one(index, value)?)?;
         }
         Ok(())
+    }
+
+    /// As `bind`: the values stay borrowed until the caller has reset the statement.
+    pub(super) fn bind_params<'p>(&self, params: impl ExactSizeIterator<Item = Param<'p>>) -> Result<(), SqlError> {
+        self.check_count(params.len())?;
+        let (raw, keep) = (self.raw, ffi::SQLITE_STATIC());
+        for (index, param) in (1..).zip(params) {
+            // SAFETY: as in `bind_one`.
+            let code = unsafe {
+                match param {
+                    Param::Null => ffi::sqlite3_bind_null(raw, index),
+                    Param::Integer(integer) => ffi::sqlite3_bind_int64(raw, index, integer),
+                    Param::Text(text) => {
+                        let bytes = length(text.len())?;
+                        ffi::sqlite3_bind_text64(raw, index, text.as_ptr().cast(), bytes, keep, ffi::SQLITE_UTF8 as u8)
+                    }
+                    // An empty slice's pointer is dangling but not null, which would bind NULL.
+                    Param::Blob(blob) => ffi::sqlite3_bind_blob64(raw, index, blob.as_ptr().cast(), length(blob.len())?, keep),
+                }
+            };
+            bound(index, code)?;
+        }
+        Ok(())
+    }
+
+    fn check_count(&self, given: usize) -> Result<(), SqlError> {
+        // SAFETY: the statement is live.
+        let wanted = unsafe { ffi::sqlite3_bind_parameter_count(self.raw) };
+        if usize::try_from(wanted) == Ok(given) {
+            return Ok(());
+        }
+        let message = format!("the statement has {wanted} parameters and was given {given} values");
+        Err(SqlError::Sql { code: ffi::SQLITE_RANGE, message })
     }
 
     fn bind_one(&self, index: c_int, value: &Value) -> Result<c_int, SqlError> {
@@ -121,6 +147,28 @@ impl Statement {
         bytes
     }
 
+    /// A column of the current row, if it is an integer.
+    pub(super) fn integer(&self, index: c_int) -> Option<i64> {
+        // SAFETY: a row is current; SQLite checks the index.
+        unsafe {
+            let is_integer = ffi::sqlite3_column_type(self.raw, index) == ffi::SQLITE_INTEGER;
+            is_integer.then(|| ffi::sqlite3_column_int64(self.raw, index))
+        }
+    }
+
+    /// A column of the current row, if it is of one of these types, until the next step.
+    pub(super) fn bytes(&self, index: c_int, types: &[c_int]) -> Option<&[u8]> {
+        // SAFETY: a row is current; SQLite checks the index. A blob's bytes are asked for as they are, so nothing is converted, and
+        // they stay until the next step, before which the caller's borrow of the row ends.
+        unsafe {
+            let kind = ffi::sqlite3_column_type(self.raw, index);
+            types.contains(&kind).then(|| {
+                let at = ffi::sqlite3_column_blob(self.raw, index);
+                bytes_at(at.cast(), ffi::sqlite3_column_bytes(self.raw, index))
+            })
+        }
+    }
+
     fn column(&self, index: c_int) -> Value {
         let raw = self.raw;
         // SAFETY: a row is current and the index within the count; bytes are copied before the next call on the statement.
@@ -150,6 +198,13 @@ unsafe fn bytes_at<'a>(at: *const u8, count: c_int) -> &'a [u8] {
         Ok(count) if !at.is_null() && count > 0 => unsafe { std::slice::from_raw_parts(at, count) },
         _ => &[],
     }
+}
+
+fn bound(index: c_int, code: c_int) -> Result<(), SqlError> {
+    if code == ffi::SQLITE_OK {
+        return Ok(());
+    }
+    Err(SqlError::Sql { code, message: format!("binding parameter {index} failed") })
 }
 
 fn length(bytes: usize) -> Result<u64, SqlError> {

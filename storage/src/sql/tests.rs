@@ -2,6 +2,7 @@
 
 mod bounds;
 mod model;
+mod sessions;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

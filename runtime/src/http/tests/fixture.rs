@@ -101,7 +101,7 @@ pub(super) struct Served {
 pub(super) fn classes(inner: Access) -> Arc<LiveClasses> {
     let public = ClassConfig::new("c", "c.wasm");
     let internal = ClassConfig { access: inner, ..ClassConfig::new("in", "in.wasm") };
-    Arc::new(LiveClasses::new(&[public, internal]))
+    Arc::new(LiveClasses::new(&[public, internal], &[]))
 }
 
 impl Served {

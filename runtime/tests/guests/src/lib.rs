@@ -32,10 +32,15 @@
 //! | `/inits` | how often `init` has run on this database |
 //! | `/alarm-set?in-ms=`, `/alarm-get`, `/alarm-clear` | the alarm |
 //! | `/alarm-set-and-trap?in-ms=` | sets it in an event that fails |
+//! | `/queue-send?queue=&body=&copies=&delay-ms=` | sends to the queue `class/name`, answers the ids |
+//! | `/queue-stats?queue=`, `/queue-nonsense?queue=` | its counts; a request it must refuse |
+//! | `/wasmkeep-queue/v1/deliver` | keeps what a queue delivers, see `src/queue.rs` |
+//! | `/deliveries` | how many deliveries came |
 //! | `/alarms`, `/alarm-attempts` | how often it came and succeeded; the numbers of all attempts |
 
 mod harm;
 mod keep;
+mod queue;
 mod sql;
 mod values;
 
@@ -82,6 +87,11 @@ impl Actor for TestGuest {
             "/memory-read" => memory_set(keep::value(&required(&request, "key")?)?),
             "/memory-get" => memory_get(),
             "/call" => call(&request),
+            "/queue-send" => queue::send(&request),
+            "/queue-stats" => queue::stats(&request),
+            "/queue-nonsense" => queue::nonsense(&request),
+            "/wasmkeep-queue/v1/deliver" => queue::deliver(&request),
+            "/deliveries" => counted("deliveries"),
             "/echo" => Ok(echo(request)),
             "/headers" => Ok(headers(&request)),
             "/log" => log_line(&request),

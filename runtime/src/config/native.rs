@@ -1,0 +1,48 @@
+//! Native classes: actors that the node serves itself, without a component.
+
+use std::sync::Arc;
+
+use wasmkeep_classes::queue;
+
+/// One native class.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NativeConfig {
+    /// `[a-z][a-z0-9-]{0,62}`
+    pub name: Arc<str>,
+    /// Actors that may call it, each a class or `class/name`; empty: any actor of the app. Nobody else may.
+    pub allow: Vec<String>,
+    /// What it is.
+    pub kind: NativeKind,
+}
+
+/// What a native class is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NativeKind {
+    /// Each of its actors is a queue.
+    Queue(queue::Config),
+}
+
+impl NativeConfig {
+    /// A queue class that any actor may call.
+    #[must_use]
+    pub fn queue(name: &str, config: queue::Config) -> Self {
+        Self { name: name.into(), allow: Vec::new(), kind: NativeKind::Queue(config) }
+    }
+
+    /// Whether an actor may call it.
+    #[must_use]
+    pub fn allows(&self, class: &str, name: &str) -> bool {
+        let is_one = |allowed: &String| match allowed.split_once('/') {
+            Some(address) => address == (class, name),
+            None => allowed == class,
+        };
+        self.allow.is_empty() || self.allow.iter().any(is_one)
+    }
+
+    /// The addresses and classes it names, with the key that names them.
+    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let NativeKind::Queue(queue) = &self.kind;
+        let consumer = queue.consumer.as_deref().map(|consumer| ("consumer", consumer));
+        consumer.into_iter().chain(self.allow.iter().map(|allowed| ("allow", allowed.as_str())))
+    }
+}

@@ -1,0 +1,89 @@
+//! Queues: sending to them, asking them, and taking what they deliver.
+
+use crate::{count, keep, number, required};
+use wasmkeep_sdk::actors::{self, Address};
+use wasmkeep_sdk::classes::queue::client::{self, Call};
+use wasmkeep_sdk::classes::queue::protocol::{Message, Outcome, Settlement};
+use wasmkeep_sdk::classes::queue::{decode_delivery, encode_outcomes};
+use wasmkeep_sdk::{Error, Request, Response, db, env, json, params};
+
+/// Calls the queue `?queue=class/name` and answers what it answered.
+fn ask(request: &Request, call: Call) -> Result<Response, Error> {
+    let queue = required(request, "queue")?;
+    let (class, name) = queue.split_once('/').ok_or_else(|| Error::bad_request("?queue=class/name"))?;
+    let onward = Request::new("POST", format!("/{}", call.path)).with_body(call.body);
+    match actors::call(&Address::new(class, name), &onward) {
+        Ok(response) => Ok(response),
+        Err(error) => Ok(Response::problem(502, crate::call_error_name(error), &error.to_string())),
+    }
+}
+
+/// Answers the ids, one a line.
+pub(crate) fn send(request: &Request) -> Result<Response, Error> {
+    let body = required(request, "body")?;
+    let message =
+        Message { body: body.as_bytes(), delay_ms: number(request, "delay-ms")?.unwrap_or(0), dedupe_id: None, ordering_key: None };
+    let copies = usize::try_from(number(request, "copies")?.unwrap_or(1)).unwrap_or(1);
+    let answer = ask(request, client::send(&vec![message; copies]).map_err(refused)?)?;
+    if answer.status() != 200 {
+        return Ok(answer);
+    }
+    let sent = client::sent(answer.status(), answer.body()).map_err(|error| Error::internal(error.to_string()))?;
+    Ok(Response::text(sent.iter().map(|sent| sent.id.to_string()).collect::<Vec<_>>().join("\n")))
+}
+
+/// Answers the counts as JSON.
+pub(crate) fn stats(request: &Request) -> Result<Response, Error> {
+    let answer = ask(request, client::stats())?;
+    let Ok(stats) = client::stats_read(answer.status(), answer.body()) else { return Ok(answer) };
+    Ok(Response::json(&json!({
+        "live": stats.visible + stats.delayed + stats.leased + stats.blocked,
+        "leased": stats.leased,
+        "dead": stats.dead,
+        "acked": stats.counters.acked,
+        "retried": stats.counters.retried,
+    })))
+}
+
+/// Sends bytes that mean nothing.
+pub(crate) fn nonsense(request: &Request) -> Result<Response, Error> {
+    ask(request, Call { path: "wasmkeep-queue/v1/send", body: b"nonsense".to_vec() })
+}
+
+/// Records what came durably, one row a message, unless the row `fail` is there; acks all of it after
+/// `sleep-ms`. A message `send-back` makes it send another one to its own queue first.
+pub(crate) fn deliver(request: &Request) -> Result<Response, Error> {
+    let leased = decode_delivery(request.body()).map_err(refused)?;
+    count("deliveries")?;
+    if keep::value("fail").is_ok() {
+        return Err(Error::internal("it fails, as planned"));
+    }
+    if let Ok(ms) = keep::value("sleep-ms") {
+        std::thread::sleep(std::time::Duration::from_millis(ms.parse().unwrap_or(0)));
+    }
+    let caller = env::caller().map_or_else(|| "none".to_owned(), |address| address.to_string());
+    let mut outcomes = Vec::new();
+    for message in &leased {
+        let body = String::from_utf8_lossy(message.body);
+        if body == "send-back" {
+            send_back(&caller)?;
+        }
+        let row = format!("got:{caller}:{}:{body}", message.lease.id);
+        db::exec_durable("INSERT INTO kept VALUES (?, ?) ON CONFLICT DO NOTHING", params![row, body.as_ref()])?;
+        outcomes.push(Settlement { lease: message.lease, outcome: Outcome::Ack });
+    }
+    Ok(Response::new(200).with_body(encode_outcomes(&outcomes).map_err(refused)?))
+}
+
+/// Sends one message to the queue that waits for this very answer.
+fn send_back(queue: &str) -> Result<(), Error> {
+    let (class, name) = queue.split_once('/').unwrap_or((queue, ""));
+    let call = client::send(&[Message { body: b"sent-back", ..Message::default() }]).map_err(refused)?;
+    let onward = Request::new("POST", format!("/{}", call.path)).with_body(call.body);
+    let answer = actors::call(&Address::new(class, name), &onward).map_err(|error| Error::internal(error.to_string()))?;
+    if answer.status() == 200 { Ok(()) } else { Err(Error::internal(format!("the queue answered {}", answer.status()))) }
+}
+
+fn refused(invalid: wasmkeep_sdk::classes::queue::protocol::Invalid) -> Error {
+    Error::bad_request(invalid.to_string())
+}
