@@ -11,6 +11,15 @@ pub struct Request<'a> {
     pub caller: &'a str,
 }
 
+/// A request that a client has made, to be carried to the actor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Its path.
+    pub path: &'static str,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
 /// The answer to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {

@@ -6,6 +6,7 @@
 //! leave. Whatever a state machine keeps in memory is `Copy` or rebuilt from the tables, so that a host can take it back together
 //! with a savepoint.
 
+mod clock;
 pub mod database;
 pub mod host;
 pub mod kv;

@@ -1,5 +1,11 @@
 //! Every bound of the state machines: its name, why this number, what happens when it is reached.
 
+// Both.
+
+/// The latest time taken from a clock, ms since 1970: adding any delay or time to live stays far from overflow. A later clock
+/// stands still there.
+pub const TIME_MS_MAX: i64 = 1 << 52;
+
 // Key-value.
 
 /// The longest key, bytes; the shortest is one byte. A few fit a page beside their rows. Outside of it: 400.
@@ -59,10 +65,6 @@ pub const KV_SWEEP_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How old the time in a shard's database may get while it writes, ms. A clock that stepped back while the shard slept lengthens
 /// what was pending by at most this much.
 pub const KV_CLOCK_EVERY_MS: i64 = 10_000;
-
-/// The latest time taken from a clock, ms since 1970: adding any time to live stays far from overflow. A later clock stands still
-/// there.
-pub const KV_TIME_MS_MAX: i64 = 1 << 52;
 
 /// Shards of one class. A listing is a call to each, so that more would only slow it down. Above it, or 0: refused by the client.
 pub const KV_SHARDS_MAX: u32 = 4_096;
@@ -124,9 +126,6 @@ pub const QUEUE_SWEEP_LINGER_MS: u64 = 10_000;
 /// How old the time in a queue's database may get while it writes, ms. A clock that stepped back while the queue slept lengthens
 /// what was pending by at most this much.
 pub const QUEUE_CLOCK_EVERY_MS: i64 = 10_000;
-
-/// The latest time taken from a clock, ms since 1970: adding any delay stays far from overflow. A later clock stands still there.
-pub const QUEUE_TIME_MS_MAX: i64 = 1 << 52;
 
 /// How long a consumer remembers what it handled unless it says otherwise, ms: longer than any message is redelivered by itself.
 pub const QUEUE_HANDLED_RETENTION_MS: u64 = 7 * 24 * 3_600 * 1_000;

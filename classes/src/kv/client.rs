@@ -6,21 +6,14 @@
 
 use std::fmt;
 
+pub use crate::host::Call;
+
 use super::codec;
 use super::layout::{Layout, Phase, Shards};
 use super::operations::REUSED;
 use super::protocol::{Found, Imported, Invalid, List, Listed, Moving, Options, Outcome, Page, Pruned, Write};
 use super::transfer;
 use crate::wire::{Malformed, Reader};
-
-/// A request to the actor of a shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// Its path.
-    pub path: &'static str,
-    /// Its body.
-    pub body: Vec<u8>,
-}
 
 /// Why an operation gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]

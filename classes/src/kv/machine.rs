@@ -1,11 +1,11 @@
 //! The state machine: opening it, what every request passes through, the alarm it wants.
 
-use super::clock::Clock;
 use super::codec::Kind;
 use super::layout::{Layout, Misdirected, Phase};
 use super::protocol::{self, Invalid};
 use super::transfer::{phase_numbers, phase_of};
 use super::{Config, sql};
+use crate::clock::Clock;
 use crate::database::{Database, DatabaseError, Param};
 use crate::host::{Effect, Reply, Request};
 use crate::limits::{KV_CLOCK_EVERY_MS, KV_OPERATION_LINGER_MS, KV_REQUEST_BYTES_MAX, KV_VERSION_BLOCK};

@@ -10,7 +10,6 @@
 
 pub mod cache;
 pub mod client;
-mod clock;
 mod codec;
 mod layout;
 mod machine;

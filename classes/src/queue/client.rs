@@ -6,17 +6,10 @@
 
 use std::fmt;
 
+pub use crate::host::Call;
+
 use super::codec;
 use super::protocol::{DeadPage, Invalid, Lease, Leased, Message, Moved, Outcome, Sent, Settled, Settlement, Stats, Which};
-
-/// A request to the actor of a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// Its path.
-    pub path: &'static str,
-    /// Its body.
-    pub body: Vec<u8>,
-}
 
 /// Why an operation gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::sql::{self, BLOCKED};
 use super::state::Cached;
 use crate::database::{Database, DatabaseError, Param};
 use crate::host::Effect;
-use crate::limits::{QUEUE_LEASE_BYTES_MAX, QUEUE_MOVED_MAX, QUEUE_TIME_MS_MAX};
+use crate::limits::{QUEUE_LEASE_BYTES_MAX, QUEUE_MOVED_MAX, TIME_MS_MAX};
 use crate::wire::Writer;
 
 /// What a dead letter says if no error is known.
@@ -202,7 +202,7 @@ fn choose(db: &mut dyn Database, now: i64, which: Which) -> Result<Chosen, Datab
     match which {
         Which::DeadIds(ids) => choose_ids(db, ids),
         Which::DeadFailedBy { at_ms } => choose_failed_by(db, number(at_ms)),
-        Which::DeadOlderThan { age_ms } => choose_failed_by(db, now - number(age_ms).min(QUEUE_TIME_MS_MAX)),
+        Which::DeadOlderThan { age_ms } => choose_failed_by(db, now - number(age_ms).min(TIME_MS_MAX)),
         Which::Live | Which::LiveUpTo { .. } => Ok(Chosen { ids: Vec::new(), next: None }),
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Config;
-use super::clock::Clock;
 use super::codec;
 use super::protocol::{self, Counters, Invalid, Stats};
 use super::sql;
 use super::state::{Cached, Counts, Gauges, State};
+use crate::clock::Clock;
 use crate::database::{Database, DatabaseError, Param};
 use crate::host::{Effect, Reply, Request};
 use crate::limits::{QUEUE_CLOCK_EVERY_MS, QUEUE_REQUEST_BYTES_MAX, QUEUE_SWEEP_LINGER_MS};
@@ -239,8 +239,8 @@ fn load(db: &mut dyn Database, now_ms: u64) -> Result<State, DatabaseError> {
     let newest = first(db, sql::NEWEST)?.max(first(db, sql::LAST_DEATH)?);
     // In an empty queue a clock that once was wrong need not be followed any longer.
     let seen = if newest.is_none() && dedupe_until.is_none() { 0 } else { clock.max(newest.unwrap_or(0)) };
-    let mut time = Clock::from(seen);
-    let now = time.read(now_ms);
+    let time = Clock::resume(seen, 0, now_ms);
+    let now = time.now();
     let (mut counts, mut dead, mut keyed) = (Counts { as_of: now, visible: 0, delayed: 0, leased: 0, blocked: 0 }, 0, 0);
     db.query(sql::COUNTS, &[Param::Integer(now)], &mut |row| {
         let column = |column| row.integer(column).unsigned_abs();

@@ -8,7 +8,6 @@
 //! an attempt however it ends.
 
 pub mod client;
-mod clock;
 mod codec;
 mod dead;
 mod delivery;

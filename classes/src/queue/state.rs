@@ -1,8 +1,9 @@
 //! What a queue keeps in memory, so that a host can take it back together with a savepoint.
 
+use crate::clock::Clock;
+
 use std::sync::Arc;
 
-use super::clock::Clock;
 use super::protocol::{Counters, Lease};
 use super::sql::BLOCKED;
 

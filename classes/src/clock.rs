@@ -1,34 +1,35 @@
-//! The time of a shard: it never goes back, and it goes on while the host's clock is behind.
+//! The time of a state machine: it never goes back, and it goes on while the host's clock is behind.
 //!
-//! Taking the larger of two readings would freeze every time to live for as long as a clock stepped back. So the shard keeps the
-//! difference instead, and drops it once the host's clock has caught up. It is not a source of time.
+//! Taking the larger of two readings would freeze leases and times to live for as long as a clock stepped back. So the machine
+//! keeps the difference instead, and drops it once the host's clock has caught up. It is not a source of time.
 
-use crate::limits::KV_TIME_MS_MAX;
+use crate::limits::TIME_MS_MAX;
 
 /// The last reading, and how far ahead of the host's clock it is, ms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     now: i64,
     ahead: i64,
 }
 
 fn bounded(host_ms: u64) -> i64 {
-    i64::try_from(host_ms).unwrap_or(KV_TIME_MS_MAX).min(KV_TIME_MS_MAX)
+    i64::try_from(host_ms).unwrap_or(TIME_MS_MAX).min(TIME_MS_MAX)
 }
 
 impl Clock {
-    /// The clock of a shard that was asleep, from what it left in its database. The host's clock counts alone if it is not behind.
-    pub(super) fn resume(seen: i64, ahead: i64, host_ms: u64) -> Self {
+    /// The clock of a machine that was asleep, from what it left in its database. The host's counts alone unless it is
+    /// behind.
+    pub(crate) fn resume(seen: i64, ahead: i64, host_ms: u64) -> Self {
         let host = bounded(host_ms);
         if host >= seen {
             return Self { now: host, ahead: 0 };
         }
-        let ahead = ahead.clamp(seen - host, KV_TIME_MS_MAX);
+        let ahead = ahead.min(TIME_MS_MAX).max(seen - host);
         Self { now: host + ahead, ahead }
     }
 
     /// What time it is when the host says `host_ms`.
-    pub(super) fn read(&mut self, host_ms: u64) -> i64 {
+    pub(crate) fn read(&mut self, host_ms: u64) -> i64 {
         let host = bounded(host_ms);
         if host >= self.now {
             *self = Self { now: host, ahead: 0 };
@@ -41,22 +42,22 @@ impl Clock {
     }
 
     /// The last reading.
-    pub(super) const fn now(&self) -> i64 {
+    pub(crate) const fn now(&self) -> i64 {
         self.now
     }
 
     /// How far it is ahead of the host's clock.
-    pub(super) const fn ahead(&self) -> i64 {
+    pub(crate) const fn ahead(&self) -> i64 {
         self.ahead
     }
 
     /// What the host's clock shows when this one shows `at`.
-    pub(super) fn host(&self, at: i64) -> u64 {
+    pub(crate) fn host(&self, at: i64) -> u64 {
         u64::try_from(at - self.ahead).unwrap_or(0)
     }
 
     /// What this one shows when the host's clock shows `host_ms`.
-    pub(super) fn at(&self, host_ms: u64) -> i64 {
+    pub(crate) fn at(&self, host_ms: u64) -> i64 {
         bounded(host_ms) + self.ahead
     }
 }
@@ -93,9 +94,11 @@ mod tests {
     #[test]
     fn the_end_of_time_is_far_from_overflow() {
         let mut clock = Clock::default();
-        assert_eq!((clock.read(u64::MAX), clock.read(0)), (KV_TIME_MS_MAX, KV_TIME_MS_MAX));
-        assert_eq!((clock.read(5), clock.host(0)), (KV_TIME_MS_MAX + 5, 0));
-        let clock = Clock::resume(KV_TIME_MS_MAX, i64::MAX, 0);
-        assert_eq!((clock.now(), clock.at(u64::MAX)), (KV_TIME_MS_MAX, 2 * KV_TIME_MS_MAX));
+        assert_eq!((clock.read(u64::MAX), clock.read(0)), (TIME_MS_MAX, TIME_MS_MAX));
+        assert_eq!((clock.read(5), clock.host(0)), (TIME_MS_MAX + 5, 0));
+        let slept = clock.now();
+        assert_eq!(Clock::resume(slept, clock.ahead(), 0).now(), slept, "later than the latest reading, and asleep since");
+        let clock = Clock::resume(TIME_MS_MAX, i64::MAX, 0);
+        assert_eq!((clock.now(), clock.at(u64::MAX)), (TIME_MS_MAX, 2 * TIME_MS_MAX));
     }
 }
