@@ -265,8 +265,14 @@ fn a_call_to_another_core_is_made_when_what_its_caller_saw_is_durable_and_not_at
     for (value, fails) in [("lost", true), ("kept", false)] {
         disk.pause();
         let mut write = sent(&node, &format!("/test/{here}/durable-insert?key=k&value={value}"), 1);
+        let runs = |is: bool| {
+            until("an event runs here, or none", || (node.metric("wasmkeep_actors{core=\"0\",state=\"running\"") > 0.5) == is)
+        };
+        runs(false);
         let mut call = node.client();
         call.start("POST", &format!("{onward}{value}"), "").expect("sends");
+        // Not before: a call that had not begun when the group fails would be made afterwards, as it should.
+        runs(true);
         until("the call waits", || node.get(&format!("/test/{there}/self")).0 == 200 && !call.has_answer());
         assert_eq!(node.get(&format!("/test/{there}/read?key=k")).0, 404);
         if fails {
