@@ -266,7 +266,7 @@ fn a_call_to_another_core_is_made_when_what_its_caller_saw_is_durable_and_not_at
         disk.pause();
         let mut write = sent(&node, &format!("/test/{here}/durable-insert?key=k&value={value}"), 1);
         let runs = |is: bool| {
-            until("an event runs here, or none", || (node.metric("wasmkeep_actors{core=\"0\",state=\"running\"") > 0.5) == is)
+            until("an event runs here, or none", || (node.metric("wasmkeep_actors{core=\"0\",state=\"running\"") > 0.5) == is);
         };
         runs(false);
         let mut call = node.client();
