@@ -15,4 +15,6 @@ pub mod queue;
 pub mod wire;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod testing;

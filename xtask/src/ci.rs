@@ -1,19 +1,20 @@
 //! `cargo xtask ci`: all checks, each timed, all of them run even if one fails, a summary at the end.
 
 use crate::shell::{Shell, run, succeeds};
-use crate::{bench, readme, test, tools};
+use crate::{bench, fuzz, readme, test, tools};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
 type Step = fn(&Shell) -> Result<()>;
 
 /// In this order, so that what is quick and what others build upon comes first.
-const STEPS: [(&str, Step); 7] = [
+const STEPS: [(&str, Step); 8] = [
     ("format", format),
     ("licences", licences),
     ("clippy", clippy),
     ("docs", docs),
     ("tests", |shell| test::all(shell, &[])),
+    ("fuzz", |shell| fuzz::messages(shell, fuzz::CI_SECONDS)),
     ("readme", readme::run),
     ("benches", bench::smoke),
 ];

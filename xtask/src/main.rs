@@ -5,6 +5,7 @@
 mod bench;
 mod ci;
 mod demo;
+mod fuzz;
 mod guests;
 mod node;
 mod readme;
@@ -35,6 +36,12 @@ enum Task {
         #[arg(long, default_value_t = 200)]
         kills: u32,
     },
+    /// Give the state machines of key-value and queues arbitrary messages
+    Fuzz {
+        /// For how long
+        #[arg(long, default_value_t = fuzz::CI_SECONDS)]
+        seconds: u32,
+    },
     /// Measure the rows of the table of goals and write docs/benchmarks.md and docs/benchmarks.json
     BenchReport(bench::Args),
     /// Build the components of examples and tests, and print where they are
@@ -60,6 +67,7 @@ fn run(task: Task) -> anyhow::Result<()> {
         Task::Test { filters } => test::all(&shell, &filters),
         Task::Ci => ci::run_everything(&shell),
         Task::KillTest { kills } => test::kill(&shell, kills),
+        Task::Fuzz { seconds } => fuzz::messages(&shell, seconds),
         Task::BenchReport(args) => bench::report(&shell, &args),
         Task::Guests => {
             println!("{}", guests::build(&shell)?.display());
