@@ -1,8 +1,5 @@
 //! Every bound of the node: its name, why this number, what happens when it is reached. Storage has its own list.
 
-/// Partitions of the address space. A persisted fact of a data directory: another number is a migration, not a setting.
-pub const PARTITIONS: u16 = 256;
-
 /// Bytes of one request body. Above it: 413 `too-large`, at once when the request announces its length.
 pub const REQUEST_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -128,6 +125,9 @@ pub const NATIVE_BATCH_MAX: usize = 64;
 
 /// Bytes of events after which a native class's transaction takes no more of them: a quarter of what a transaction may change.
 pub const NATIVE_BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of answers after which a native class's batch does nothing more: two of the largest. The rest is another batch's.
+pub const NATIVE_REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A batch that could not be brought to its consumer, who was busy or could not be reached, is tried again after this, ms.
 pub const DELIVERY_WITHDRAWN_MS: u64 = 1_000;

@@ -202,6 +202,7 @@ impl Start {
         let config = Arc::new(config);
         let clock = Clock::System;
         let data = Arc::new(DataDir::open(&config.data_dir)?);
+        data.settle_shards(config.natives.iter().filter_map(|native| Some((&*native.name, native.shards()?))))?;
         let (socket, http_addr) = bind("--listen", config.listen)?;
         let (admin_socket, admin_addr) = bind("--admin", config.admin)?;
         let metrics = Arc::new(Metrics::new(config.app.clone()));

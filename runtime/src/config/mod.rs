@@ -8,7 +8,7 @@
 
 mod cpus;
 mod file;
-mod file_queues;
+mod file_natives;
 mod live;
 mod native;
 mod settings;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wasmkeep_classes::queue;
+use wasmkeep_classes::{kv, queue};
 
 /// One native class.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,6 +20,8 @@ pub struct NativeConfig {
 pub enum NativeKind {
     /// Each of its actors is a queue.
     Queue(queue::Config),
+    /// Its actors are the shards of one key-value store; their number is given.
+    Kv(kv::Config),
 }
 
 impl NativeConfig {
@@ -27,6 +29,22 @@ impl NativeConfig {
     #[must_use]
     pub fn queue(name: &str, config: queue::Config) -> Self {
         Self { name: name.into(), allow: Vec::new(), kind: NativeKind::Queue(config) }
+    }
+
+    /// A key-value class of so many shards that any actor may call.
+    #[must_use]
+    pub fn kv(name: &str, shards: u32) -> Self {
+        let config = kv::Config { shards: Some(shards), ..kv::Config::default() };
+        Self { name: name.into(), allow: Vec::new(), kind: NativeKind::Kv(config) }
+    }
+
+    /// The number of shards of a key-value class.
+    #[must_use]
+    pub const fn shards(&self) -> Option<u32> {
+        match self.kind {
+            NativeKind::Kv(config) => config.shards,
+            NativeKind::Queue(_) => None,
+        }
     }
 
     /// Whether an actor may call it.
@@ -41,8 +59,10 @@ impl NativeConfig {
 
     /// The addresses and classes it names, with the key that names them.
     pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let NativeKind::Queue(queue) = &self.kind;
-        let consumer = queue.consumer.as_deref().map(|consumer| ("consumer", consumer));
+        let consumer = match &self.kind {
+            NativeKind::Queue(queue) => queue.consumer.as_deref().map(|consumer| ("consumer", consumer)),
+            NativeKind::Kv(_) => None,
+        };
         consumer.into_iter().chain(self.allow.iter().map(|allowed| ("allow", allowed.as_str())))
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::file::{self, FileConfig};
-use super::file_queues::FileQueue;
+use super::file_natives::FileNative;
 use super::values::{check_class_name, check_env, nearest, parse_access, parse_duration, parse_socket_address, shown};
 use super::{Access, Budgets, ClassConfig, ConfigError, Env, IoChoice, LogFormat, MB, NativeConfig, NodeConfig, Secret, cores_max};
 use crate::limits::{CLASS_ENV_BYTES_MAX, CLASSES_MAX};
@@ -258,16 +258,15 @@ impl Merge<'_> {
 
     /// Checks native classes against all others: each name is one class, and whoever is named is served.
     fn natives(&mut self, classes: &[ClassConfig]) -> Vec<NativeConfig> {
-        let queues = &self.file.queues;
+        let natives = &self.file.natives;
         let served: Vec<&str> =
-            classes.iter().map(|class| &*class.name).chain(queues.iter().map(|queue| &*queue.config.name)).collect();
+            classes.iter().map(|class| &*class.name).chain(natives.iter().map(|native| &*native.config.name)).collect();
         if served.len() > CLASSES_MAX {
             self.problems.push(format!("there are {} classes; at most {CLASSES_MAX} are served by one node", served.len()));
         }
-        for FileQueue { config, place } in queues {
-            if classes.iter().any(|class| class.name == config.name) {
-                self.problems
-                    .push(format!("{place}: {} is a class of actors already; name the queue class otherwise", config.name));
+        for FileNative { config, place } in natives {
+            if served.iter().filter(|name| **name == &*config.name).count() > 1 {
+                self.problems.push(format!("{place}: {} is a class already; name this one otherwise", config.name));
             }
             for (key, named) in config.named() {
                 let class = named.split('/').next().unwrap_or_default();
@@ -277,7 +276,7 @@ impl Merge<'_> {
                 }
             }
         }
-        queues.iter().map(|queue| queue.config.clone()).collect()
+        natives.iter().map(|native| native.config.clone()).collect()
     }
 
     fn components(&mut self, what: &str, list: &[String], drafts: &mut BTreeMap<String, Draft>) {

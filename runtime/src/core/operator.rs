@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use wasmkeep_storage::sql::Connection;
-use wasmkeep_storage::{Address, Positions};
+use wasmkeep_storage::{Address, Positions, store};
 
 use super::Core;
 use super::reply::ReplyTo;
@@ -148,7 +148,7 @@ fn show(core: &Core, address: &Address) -> Result<serde_json::Value, AdminError>
     Ok(json!({
         "address": address.to_string(),
         "core": core.index,
-        "partition": router::partition(&address.class, &address.name),
+        "partition": store::partition(&address.class, &address.name),
         "state": state,
         "alarm": meta.alarm.map(|alarm| json!({ "at_ms": alarm.at_ms, "attempts": alarm.attempt })),
         "version": format!("{:032x}", meta.init_version),

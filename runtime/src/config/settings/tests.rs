@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use wasmkeep_classes::queue;
+use wasmkeep_classes::{kv, queue};
 
 use super::*;
 use crate::config::NativeKind;
@@ -188,7 +188,7 @@ fn a_queue_class_is_read_with_every_key_and_its_defaults() {
     );
     let natives = fixture.config().natives;
     let (mail, pull) = (&natives[0], &natives[1]);
-    let NativeKind::Queue(queue) = &mail.kind;
+    let NativeKind::Queue(queue) = &mail.kind else { panic!("{mail:?}") };
     let expected = queue::Config {
         consumer: Some("mailer/main".into()),
         batch: 100,
@@ -216,9 +216,40 @@ fn what_is_wrong_with_a_queue_class_is_said_with_its_line_and_what_would_be_righ
     let named = Fixture::new("[actors.mailer]\ncomponent = \"m\"\n[queues.mailer]\n[queues.q]\nconsumer = \"mailr/main\"\n");
     let problems = named.problems();
     assert_eq!(problems.len(), 2, "{problems:#?}");
-    assert!(problems[0].contains("mailer is a class of actors already"), "{problems:#?}");
+    assert!(problems[0].contains("mailer is a class already"), "{problems:#?}");
     assert!(
         problems[1].ends_with("consumer names class \"mailr\", which is not served; did you mean \"mailer\"?"),
         "{problems:#?}"
     );
+}
+
+#[test]
+fn a_key_value_class_has_a_number_of_shards_and_may_have_more() {
+    let fixture = Fixture::new(
+        "[actors.web]\ncomponent = \"w\"\n[kv.a]\nshards = 8\n[kv.b]\nshards = 1\nallow = [\"web/main\"]\noperation-window = \"5m\"\n",
+    );
+    let natives = fixture.config().natives;
+    assert_eq!(natives[0], NativeConfig::kv("a", 8));
+    assert_eq!(natives[1].kind, NativeKind::Kv(kv::Config { operation_window_ms: 300_000, shards: Some(1) }));
+    assert!(natives[0].allows("a", "b") && natives[1].allows("web", "main") && !natives[1].allows("web", "x"));
+}
+
+#[test]
+fn what_is_wrong_with_a_key_value_class_is_said_with_its_line_and_what_would_be_right() {
+    let fixture = Fixture::new(
+        "[kv.a]\n[kv.b]\nshards = 0\n[kv.c]\nshards = 4097\n[kv.d]\nshards = \"8\"\n[kv.e]\nshard = 8\n[kv.f]\nshards = 1\nconsumer = 1\n",
+    );
+    let problems = fixture.problems();
+    for words in [
+        "toml:1: in [kv.a]: shards is missing",
+        "in [kv.b]: 0 shards: must be from 1 to 4096",
+        "in [kv.c]: 4097 shards: must be from 1 to 4096",
+        "toml:7: shards must be a whole number",
+        "did you mean \"shards\"?",
+        "unknown key \"consumer\" in [kv.f] (valid: allow, operation-window, shards)",
+    ] {
+        assert!(problems.iter().any(|problem| problem.contains(words)), "{words}: {problems:#?}");
+    }
+    let twice = Fixture::new("[queues.a]\n[kv.a]\nshards = 1\n").problems();
+    assert!(twice[0].contains("a is a class already"), "{twice:#?}");
 }
