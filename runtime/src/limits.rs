@@ -159,3 +159,7 @@ pub const DOOR_SHARDS_AT_ONCE: usize = 64;
 
 /// Rows of a listing through the service door, unless asked otherwise.
 pub const DOOR_LIST_ROWS: u32 = 100;
+
+/// Bytes of a body of JSON at the service door: reading it keeps a core from everything else for some milliseconds. Above it: 413,
+/// with the advice to send frames, which are passed on as they are.
+pub const DOOR_JSON_BYTES_MAX: usize = 2 * 1024 * 1024;

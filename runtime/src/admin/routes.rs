@@ -98,7 +98,8 @@ async fn serve_door(setup: &AdminSetup, desk: &Desk, request: Request<Incoming>)
     let routed = door::route(&desk.book, request.method(), target, request.headers())?;
     let too_large = |_| Problem::TooLarge(format!("a body has at most {REQUEST_BODY_BYTES_MAX} bytes"));
     let body = Limited::new(request.into_body(), REQUEST_BODY_BYTES_MAX).collect().await.map_err(too_large)?.to_bytes();
-    routed.answer(cores, &desk.operator, body).await
+    // The connections of this listener are few, which bounds what they hold.
+    routed.answer(cores, &desk.operator, body, &mut |_| Ok(())).await
 }
 
 /// The actor of `/class/name`, percent-encoded as in a request's path.

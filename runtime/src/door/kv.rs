@@ -15,7 +15,7 @@ use super::book::{Book, KvClass};
 use super::refusal::{Refusal, put_etag};
 use super::target::{Query, Versions, decode, one_version, split_query, versions};
 use super::text::{json, no_content};
-use super::{Answer, Routed, ask, kv_list, kv_many};
+use super::{Answer, Room, Routed, ask, kv_list, kv_many};
 use crate::http::Actors;
 
 /// What is left of a time to live, ms, in the answer to a read.
@@ -184,7 +184,15 @@ pub(super) fn moved(status: u16, reply: &[u8]) -> Option<Shards> {
 }
 
 /// Does what is asked of one key. If its class turns out to have another number of shards it is asked for once more.
-pub(super) async fn answer<A: Actors>(actors: &A, caller: &Address, one: &One, body: &Bytes) -> Result<Answer, Refusal> {
+pub(super) async fn answer<A: Actors>(
+    actors: &A,
+    caller: &Address,
+    one: &One,
+    body: &Bytes,
+    room: Room<'_>,
+) -> Result<Answer, Refusal> {
+    // The body is kept for a second time of asking, beside the request made of it.
+    room(body.len())?;
     let shards = one.class.shards();
     let (status, reply) = send(actors, caller, one, shards, body).await?;
     let Some(told) = moved(status, &reply).filter(|told| *told != shards) else { return one.read(status, &reply) };

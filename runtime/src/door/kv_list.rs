@@ -18,7 +18,7 @@ use super::kv::moved;
 use super::refusal::Refusal;
 use super::target::Query;
 use super::text::{self, put};
-use super::{Answer, ask};
+use super::{Answer, Room, ask};
 use crate::event::Problem;
 use crate::http::Actors;
 use crate::limits::{DOOR_LIST_ROWS, DOOR_LISTING_BYTES_MAX, DOOR_SHARDS_AT_ONCE};
@@ -64,12 +64,12 @@ enum Ended {
 }
 
 /// Lists, once more if the class turns out to have another number of shards.
-pub(super) async fn answer<A: Actors>(actors: &A, caller: &Address, head: &Head) -> Result<Answer, Refusal> {
-    let first = list(actors, caller, head, head.class.shards()).await;
+pub(super) async fn answer<A: Actors>(actors: &A, caller: &Address, head: &Head, room: Room<'_>) -> Result<Answer, Refusal> {
+    let first = list(actors, caller, head, head.class.shards(), room).await;
     let ended = match first {
         Err(Ended::Moved(shards)) => {
             head.class.learn(shards);
-            list(actors, caller, head, shards).await
+            list(actors, caller, head, shards, room).await
         }
         ended => ended,
     };
@@ -80,7 +80,13 @@ pub(super) async fn answer<A: Actors>(actors: &A, caller: &Address, head: &Head)
     }
 }
 
-async fn list<A: Actors>(actors: &A, caller: &Address, head: &Head, shards: Shards) -> Result<Page<OwnedListed>, Ended> {
+async fn list<A: Actors>(
+    actors: &A,
+    caller: &Address,
+    head: &Head,
+    shards: Shards,
+    room: Room<'_>,
+) -> Result<Page<OwnedListed>, Ended> {
     let refused = |refusal: Refusal| Ended::Refused(refusal);
     let mut merge = Merge::new(shards, &head.list()).map_err(|invalid| refused(invalid.into()))?;
     let share = head.limit.div_ceil(shards.count()).saturating_mul(2).saturating_add(SPARE_ROWS);
@@ -105,6 +111,7 @@ async fn list<A: Actors>(actors: &A, caller: &Address, head: &Head, shards: Shar
                 return Err(Ended::Moved(told));
             }
             held += reply.len();
+            room(reply.len()).map_err(|problem| refused(problem.into()))?;
             if held > DOOR_LISTING_BYTES_MAX {
                 let words = "the rows of this listing are too many bytes at once; ask for a smaller limit, or without values";
                 return Err(refused(Problem::TooLarge(words.into()).into()));

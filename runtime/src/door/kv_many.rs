@@ -20,7 +20,7 @@ use super::kv_json as form;
 use super::refusal::Refusal;
 use super::target::Query;
 use super::text::{self, Media, frames};
-use super::{Answer, ask};
+use super::{Answer, Room, ask};
 use crate::event::Problem;
 use crate::http::Actors;
 use crate::limits::{DOOR_SHARDS_AT_ONCE, DOOR_VALUES_BYTES_MAX};
@@ -75,10 +75,18 @@ struct Asking<'a, A> {
 type OwnedFound = Option<(Bytes, i64, Option<u64>)>;
 
 /// Does what is asked of many keys.
-pub(super) async fn answer<A: Actors>(actors: &A, caller: &Address, head: &Head, body: &Bytes) -> Result<Answer, Refusal> {
+pub(super) async fn answer<A: Actors>(
+    actors: &A,
+    caller: &Address,
+    head: &Head,
+    body: &Bytes,
+    room: Room<'_>,
+) -> Result<Answer, Refusal> {
+    // What is read out of the body, or the requests made of it, are about as large again.
+    room(body.len())?;
     let asking = Asking { actors, caller, class: &head.class };
     match head.frames {
-        Some(Kind::Read) => asking.read(&relay::keys(body)?, head.media).await,
+        Some(Kind::Read) => asking.read(&relay::keys(body)?, head.media, room).await,
         Some(Kind::Write) => {
             let relay::Writes { writes, is_atomic, options } = relay::writes(body)?;
             asking.write(&writes, is_atomic, options, head.media).await
@@ -87,7 +95,7 @@ pub(super) async fn answer<A: Actors>(actors: &A, caller: &Address, head: &Head,
             form::Form::Get(keys) => {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 relay::check_items(keys.len())?;
-                asking.read(&keys, head.media).await
+                asking.read(&keys, head.media, room).await
             }
             form::Form::Write { writes, is_atomic } => {
                 let writes: Vec<Write<'_>> = writes.iter().map(form::OwnedWrite::write).collect();
@@ -119,7 +127,7 @@ impl<A: Actors> Asking<'_, A> {
         stream::iter(asked).buffer_unordered(DOOR_SHARDS_AT_ONCE).collect().await
     }
 
-    async fn read(&self, keys: &[&[u8]], media: Media) -> Result<Answer, Refusal> {
+    async fn read(&self, keys: &[&[u8]], media: Media, room: Room<'_>) -> Result<Answer, Refusal> {
         let mut found: Vec<OwnedFound> = vec![None; keys.len()];
         let (mut pending, mut shards, mut held): (Vec<usize>, _, _) = ((0..keys.len()).collect(), self.class.shards(), 0);
         for _ in 0..ROUNDS_MAX {
@@ -138,6 +146,7 @@ impl<A: Actors> Asking<'_, A> {
                     continue;
                 }
                 held += reply.len();
+                room(reply.len())?;
                 if held > DOOR_VALUES_BYTES_MAX {
                     return Err(Problem::TooLarge("the values are too many bytes at once; ask for fewer keys".into()).into());
                 }

@@ -28,11 +28,14 @@ pub(crate) use self::book::Book;
 pub use self::entrance::Entrance;
 pub(crate) use self::entrance::{bearer, equal, is_for_this_machine, refuse_pages};
 pub(crate) use self::refusal::Refusal;
-use crate::event::{Outcome, Request};
+use crate::event::{Outcome, Problem, Request};
 use crate::http::Actors;
 
 /// An answer that has its body.
 pub(crate) type Answer = Response<Bytes>;
+
+/// Says whether so many more bytes may be held for a request, and notes that they are.
+pub(crate) type Room<'a> = &'a mut dyn FnMut(usize) -> Result<(), Problem>;
 
 /// A request whose head is understood, and which waits for its body.
 pub(crate) enum Routed {
@@ -59,17 +62,24 @@ pub(crate) fn route(book: &Book, method: &Method, target: &str, headers: &Header
 }
 
 impl Routed {
-    /// Does what is asked and answers it. The caller is one that the host vouches for.
-    pub(crate) async fn answer<A: Actors>(self, actors: &A, caller: &Address, body: Bytes) -> Result<Answer, Refusal> {
+    /// Does what is asked and answers it. The caller is one that the host vouches for; `room` is asked before bytes are held that
+    /// the body's size does not tell.
+    pub(crate) async fn answer<A: Actors>(
+        self,
+        actors: &A,
+        caller: &Address,
+        body: Bytes,
+        room: Room<'_>,
+    ) -> Result<Answer, Refusal> {
         match self {
             Self::Queue(head) => {
                 let (path, sent) = head.request(body)?;
                 let (status, reply) = ask(actors, caller, head.address(), path, sent).await?;
                 head.answer(status, &reply)
             }
-            Self::Kv(one) => kv::answer(actors, caller, &one, &body).await,
-            Self::KvMany(head) => kv_many::answer(actors, caller, &head, &body).await,
-            Self::KvList(head) => kv_list::answer(actors, caller, &head).await,
+            Self::Kv(one) => kv::answer(actors, caller, &one, &body, room).await,
+            Self::KvMany(head) => kv_many::answer(actors, caller, &head, &body, room).await,
+            Self::KvList(head) => kv_list::answer(actors, caller, &head, room).await,
         }
     }
 }

@@ -8,6 +8,8 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
+use crate::event::Problem;
+use crate::limits::DOOR_JSON_BYTES_MAX;
 
 /// The media type of messages as the classes' own clients write them.
 pub(crate) const FRAMES: &str = "application/vnd.wasmkeep.frames";
@@ -43,6 +45,10 @@ pub(super) fn take(name: &str, text: Option<String>, base64: Option<String>) -> 
 
 /// Reads a body of JSON.
 pub(super) fn parse<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
+    if body.len() > DOOR_JSON_BYTES_MAX {
+        let words = format!("a body of JSON has at most {DOOR_JSON_BYTES_MAX} bytes; larger batches are sent as {FRAMES}");
+        return Err(Problem::TooLarge(words).into());
+    }
     serde_json::from_slice(body).map_err(|error| Refusal::BadRequest(format!("the body: {error}")))
 }
 

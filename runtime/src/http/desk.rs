@@ -49,7 +49,8 @@ impl<A: Actors> Service for Desk<A> {
             Err(refusal) => return Ok(refused(conn, &refusal)),
         };
         let body = take_body(conn, request.into_body(), hold).await?;
-        let answered = routed.answer(actors, &caller, body).await;
+        let mut room = |bytes| hold.as_mut().map_or(Ok(()), |hold| hold.grow(bytes));
+        let answered = routed.answer(actors, &caller, body, &mut room).await;
         Ok(answered.unwrap_or_else(|refusal| refused(conn, &refusal)))
     }
 }

@@ -199,6 +199,8 @@ fn what_makes_no_sense_is_refused() {
         }
     }
     assert!(matches!(door.json("/kv/kv", &json!({ "get": too_many })), Err(Refusal::Problem(Problem::TooLarge(_)))));
+    let large = json!({ "write": [{ "do": "put", "key": "a", "value": "x".repeat(2 * 1024 * 1024) }] });
+    assert!(matches!(door.json("/kv/kv", &large), Err(Refusal::Problem(Problem::TooLarge(words))) if words.contains("frames")));
     assert_eq!(kind(&door.ask("POST", "/kv/kv", &FRAMES, b"")), (400, "bad-request".into()));
     assert_eq!(kind(&door.ask("POST", "/kv/kv?frames=get-many", &FRAMES, b"x")), (400, "bad-request".into()));
     assert_eq!(kind(&door.ask("POST", "/kv/kv", &[], b"{}")), (400, "bad-request".into()));

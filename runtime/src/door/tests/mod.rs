@@ -33,7 +33,7 @@ impl Door {
         let headers: HeaderMap = headers.iter().map(header).collect();
         let routed = route(&self.book, &method, target, &headers)?;
         let caller = Address::new("_api", "test");
-        shards::run(routed.answer(&self.machines, &caller, Bytes::copy_from_slice(body)))
+        shards::run(routed.answer(&self.machines, &caller, Bytes::copy_from_slice(body), &mut |_| Ok(())))
     }
 
     fn get(&self, target: &str) -> Result<Answer, Refusal> {
