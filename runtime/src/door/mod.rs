@@ -78,8 +78,9 @@ impl Routed {
                 head.answer(status, &reply)
             }
             Self::Kv(one) => kv::answer(actors, caller, &one, &body, room).await,
-            Self::KvMany(head) => kv_many::answer(actors, caller, &head, &body, room).await,
-            Self::KvList(head) => kv_list::answer(actors, caller, &head, room).await,
+            // These are large, and the future of every request is moved about: they have a place of their own.
+            Self::KvMany(head) => Box::pin(kv_many::answer(actors, caller, &head, &body, room)).await,
+            Self::KvList(head) => Box::pin(kv_list::answer(actors, caller, &head, room)).await,
         }
     }
 }
