@@ -7,6 +7,15 @@ use wasmkeep_classes::queue::protocol::{Lease, Message, Outcome, Settlement, Whi
 use super::super::queue::What;
 use super::Door;
 
+/// What targets are put together from.
+const PIECES: &str = "/kv/ /queues/ kv mail / a ? & = % %2F %00 %ff .. ttl delay limit op local increment frames get-many write-many \
+    after prefix values max visibility lease settle send extend purge redrive pause stats dead 1 -1 99999999999999999999 30s + é";
+const METHODS: [&str; 6] = ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH"];
+const KINDS: [&str; 5] =
+    ["application/json", "application/octet-stream", "application/vnd.wasmkeep.frames", "text/plain; q=\"", ""];
+const TAGS: [&str; 6] = ["*", "\"1\"", "W/\"1\"", "\"", "\"x\",,", "\"99999999999999999999\""];
+const BODIES: [&[u8]; 6] = [b"", b"{}", b"{\"get\":[{\"key\":\"a\"}]}", b"{\"outcomes\":[]}", &[0; 40], &[0xff; 9]];
+
 #[test]
 fn requests_are_sent_where_the_clients_of_the_class_send_them() {
     let lease = Lease { id: 1, attempt: 1, epoch: 1 };
@@ -34,68 +43,20 @@ fn garbage_is_refused_or_answered_and_nothing_panics() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let pieces = [
-        "/kv/",
-        "/queues/",
-        "kv",
-        "mail",
-        "/",
-        "a",
-        "?",
-        "&",
-        "=",
-        "%",
-        "%2F",
-        "%00",
-        "%ff",
-        "..",
-        "ttl",
-        "delay",
-        "limit",
-        "op",
-        "local",
-        "increment",
-        "frames",
-        "get-many",
-        "write-many",
-        "after",
-        "prefix",
-        "values",
-        "max",
-        "visibility",
-        "lease",
-        "settle",
-        "send",
-        "extend",
-        "purge",
-        "redrive",
-        "pause",
-        "stats",
-        "dead",
-        "1",
-        "-1",
-        "99999999999999999999",
-        "30s",
-        "+",
-        "\u{e9}",
-    ];
-    let methods = ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH"];
-    let kinds = ["application/json", "application/octet-stream", "application/vnd.wasmkeep.frames", "text/plain; q=\"", ""];
-    let tags = ["*", "\"1\"", "W/\"1\"", "\"", "\"x\",,", "\"99999999999999999999\""];
-    let bodies: [&[u8]; 6] = [b"", b"{}", b"{\"get\":[{\"key\":\"a\"}]}", b"{\"outcomes\":[]}", &[0; 40], &[0xff; 9]];
+    let pieces: Vec<&str> = PIECES.split_whitespace().collect();
     let mut done = 0;
     for _ in 0..20_000 {
         let first = if random.bool() { "/kv/kv/" } else { "/queues/mail/" };
         let rest: String = (0..random.usize(..8)).map(|_| pieces[random.usize(..pieces.len())]).collect();
-        let mut headers = vec![("content-type", kinds[random.usize(..kinds.len())])];
+        let mut headers = vec![("content-type", KINDS[random.usize(..KINDS.len())])];
         match random.u8(..4) {
-            0 => headers.push(("if-match", tags[random.usize(..tags.len())])),
-            1 => headers.push(("if-none-match", tags[random.usize(..tags.len())])),
+            0 => headers.push(("if-match", TAGS[random.usize(..TAGS.len())])),
+            1 => headers.push(("if-none-match", TAGS[random.usize(..TAGS.len())])),
             _ => {}
         }
         let random_body: Vec<u8> = (0..random.usize(..60)).map(|_| random.u8(..4)).collect();
-        let body = if random.bool() { bodies[random.usize(..bodies.len())] } else { &random_body };
-        match door.ask(methods[random.usize(..methods.len())], &format!("{first}{rest}"), &headers, body) {
+        let body = if random.bool() { BODIES[random.usize(..BODIES.len())] } else { &random_body };
+        match door.ask(METHODS[random.usize(..METHODS.len())], &format!("{first}{rest}"), &headers, body) {
             Ok(_) => done += 1,
             Err(refusal) => {
                 let answer = refusal.to_http();
