@@ -18,6 +18,7 @@ mod moving;
 mod operations;
 pub mod protocol;
 mod reading;
+pub mod relay;
 mod sql;
 mod sweep;
 mod transfer;

@@ -24,6 +24,8 @@ pub(super) const NODE_KEYS: &[&str] = &[
     "accept-journal-loss",
     "admin",
     "admin-token",
+    "api",
+    "api-tokens",
     "cores",
     "data",
     "database-mb",
@@ -214,7 +216,9 @@ impl Doc<'_> {
             return None;
         };
         let text = match value.get_ref() {
-            DeValue::String(text) if matches!(known, "data" | "admin-token") => self.relative(text).display().to_string(),
+            DeValue::String(text) if matches!(known, "data" | "admin-token" | "api-tokens") => {
+                self.relative(text).display().to_string()
+            }
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_string(),
             DeValue::Boolean(flag) => flag.to_string(),

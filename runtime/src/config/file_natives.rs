@@ -7,7 +7,7 @@ use toml::de::DeValue;
 use wasmkeep_classes::{kv, queue};
 
 use super::file::{Doc, Value, kind};
-use super::native::{NativeConfig, NativeKind};
+use super::native::{CALLERS, NativeConfig, NativeKind};
 use super::values::{check_actor_name, check_class_name, parse_duration, shown};
 
 const QUEUE_KEYS: &[&str] =
@@ -89,7 +89,7 @@ impl Doc<'_> {
         let mut allowed = Vec::new();
         for value in list {
             let Some(text) = self.string("an entry of allow", value).map(str::to_owned) else { continue };
-            let checked = if text.contains('/') { check_address(&text) } else { check_class_name(&text) };
+            let checked = check_caller(&text);
             allowed.extend(self.keep(value.span(), checked.map(|()| text)));
         }
         allowed
@@ -111,6 +111,16 @@ impl Doc<'_> {
         if let Some(duration) = self.keep(value.span(), parse_duration(&text).map_err(|problem| format!("{what}: {problem}"))) {
             *into = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         }
+    }
+}
+
+/// Checks `class` or `class/name` of a caller.
+fn check_caller(text: &str) -> Result<(), String> {
+    match text.split_once('/') {
+        Some((CALLERS, name)) => check_actor_name(name),
+        None if text == CALLERS => Ok(()),
+        Some(_) => check_address(text),
+        None => check_class_name(text),
     }
 }
 

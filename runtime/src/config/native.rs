@@ -4,12 +4,19 @@ use std::sync::Arc;
 
 use wasmkeep_classes::{kv, queue};
 
+/// What stands for a class in the addresses of callers that come through the service door.
+pub(crate) const CALLERS: &str = "_api";
+
+/// What stands for it in the address of the operator, who may do everything anyway.
+pub(crate) const OPERATOR: &str = "_operator";
+
 /// One native class.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NativeConfig {
     /// `[a-z][a-z0-9-]{0,62}`
     pub name: Arc<str>,
-    /// Actors that may call it, each a class or `class/name`; empty: any actor of the app. Nobody else may.
+    /// Who may call it, each a class or `class/name`; `_api` or `_api/name` are programs at the service door. Empty: any actor of
+    /// the app, and any such program.
     pub allow: Vec<String>,
     /// What it is.
     pub kind: NativeKind,
@@ -54,7 +61,7 @@ impl NativeConfig {
             Some(address) => address == (class, name),
             None => allowed == class,
         };
-        self.allow.is_empty() || self.allow.iter().any(is_one)
+        self.allow.is_empty() || class == OPERATOR || self.allow.iter().any(is_one)
     }
 
     /// The addresses and classes it names, with the key that names them.
