@@ -17,16 +17,13 @@ use wasmkeep_storage::Address;
 
 use crate::config::NativeConfig;
 use crate::door::Book;
-use crate::door::book::KvClass;
 use crate::event::{Outcome, Problem, Request, Response};
 use crate::http::Actors;
 
 /// The classes that tests ask for.
 pub(super) fn book(shards: u32) -> Book {
     let queue = queue::Config { ordering: true, ..queue::Config::default() };
-    let mut book = Book::new(&[NativeConfig::queue("mail", queue)]);
-    book.kvs.insert("kv".into(), Rc::new(KvClass::new("kv", Shards::new(shards).expect("is valid"))));
-    book
+    Book::new(&[NativeConfig::queue("mail", queue), NativeConfig::kv("kv", shards)])
 }
 
 /// Polls a future that never waits.
