@@ -175,7 +175,7 @@ impl Node {
     /// # Errors
     /// Why it could not start; nothing of it runs on.
     pub fn start(config: NodeConfig) -> Result<NodeHandle, Fatal> {
-        Start::new(config)?.run(None)
+        Self::start_by(config, Clock::System, None)
     }
 
     /// Starts a node whose storage is on this disk instead of the machine's.
@@ -183,7 +183,15 @@ impl Node {
     /// # Errors
     /// As [`Node::start`].
     pub fn start_on(config: NodeConfig, disk: NodeDisk) -> Result<NodeHandle, Fatal> {
-        Start::new(config)?.run(Some(disk))
+        Self::start_by(config, Clock::System, Some(disk))
+    }
+
+    /// Starts a node that lives by this clock, on this disk instead of the machine's if there is one.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_by(config: NodeConfig, clock: Clock, disk: Option<NodeDisk>) -> Result<NodeHandle, Fatal> {
+        Start::new(config, clock)?.run(disk)
     }
 }
 
@@ -201,9 +209,8 @@ struct Start {
 
 impl Start {
     /// Everything up to the admin listener.
-    fn new(config: NodeConfig) -> Result<Self, Fatal> {
+    fn new(config: NodeConfig, clock: Clock) -> Result<Self, Fatal> {
         let config = Arc::new(config);
-        let clock = Clock::System;
         let data = Arc::new(DataDir::open(&config.data_dir)?);
         data.settle_shards(config.natives.iter().filter_map(|native| Some((&*native.name, native.shards()?))))?;
         let (socket, http_addr) = bind("--listen", config.listen)?;
@@ -261,7 +268,7 @@ impl Start {
 
     fn threads(&mut self, disk: Option<NodeDisk>) -> Result<(), Fatal> {
         let config = Arc::clone(&self.handle.config);
-        let (cores, seeds) = core::prepare(&config, &self.handle._data, disk)?;
+        let (cores, seeds) = core::prepare(&config, &self.handle._data, &self.clock, disk)?;
         let _set_once = self.cores.set(cores.clone());
         let cpus = allowed_cpus();
         let (mut senders, mut api_senders) = (Vec::new(), Vec::new());

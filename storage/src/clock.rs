@@ -12,6 +12,9 @@ pub enum Clock {
     System,
     /// A test's: moves only when told.
     Manual(Arc<ManualClock>),
+    /// A test's: the operating system's, with a wall clock that is put forward when told. What runs goes on in real time, so a
+    /// whole node can live by it.
+    Ahead(Arc<AheadClock>),
 }
 
 /// The state of a clock that a test moves.
@@ -29,6 +32,19 @@ impl ManualClock {
     }
 }
 
+/// How far a wall clock was put forward.
+#[derive(Debug, Default)]
+pub struct AheadClock {
+    ahead_ms: AtomicU64,
+}
+
+impl AheadClock {
+    /// Puts the wall clock forward.
+    pub fn advance_ms(&self, ms: u64) {
+        self.ahead_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
 impl Clock {
     /// A clock at zero that moves only when told, and the handle to move it.
     #[must_use]
@@ -41,7 +57,7 @@ impl Clock {
     #[must_use]
     pub fn monotonic_ns(&self) -> u64 {
         match self {
-            Self::System => {
+            Self::System | Self::Ahead(_) => {
                 let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
                 // SAFETY: `ts` is a valid timespec to write to, and CLOCK_MONOTONIC always exists on Linux.
                 unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
@@ -60,6 +76,7 @@ impl Clock {
                 SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
             }
             Self::Manual(state) => state.wall_ms.load(Ordering::Relaxed),
+            Self::Ahead(state) => Self::System.wall_ms().saturating_add(state.ahead_ms.load(Ordering::Relaxed)),
         }
     }
 }

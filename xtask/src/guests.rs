@@ -16,17 +16,18 @@ pub(crate) const EXAMPLES: [(&str, &str); 8] = [
     ("jobs-queue", "jobs-queue"),
     ("jobs-settings", "jobs-settings"),
 ];
-const TEST_GUEST: &str = "test-guest";
+/// What tests serve: a guest that does what it is told, and a queue class that is configured by its environment.
+const TEST_GUESTS: [&str; 2] = ["test-guest", "test-queue"];
 
 /// Builds the examples and returns the directory with their components.
 pub(crate) fn build_examples(shell: &Shell) -> Result<PathBuf> {
     build_packages(shell, &EXAMPLES.map(|(_, package)| package))
 }
 
-/// Builds all components and returns their directory. Tests look there for `test_guest.wasm` and the examples.
+/// Builds all components and returns their directory. Tests look there for theirs and the examples.
 pub(crate) fn build(shell: &Shell) -> Result<PathBuf> {
     let examples = EXAMPLES.map(|(_, package)| package);
-    build_packages(shell, &[&examples[..], &[TEST_GUEST]].concat())
+    build_packages(shell, &[&examples[..], &TEST_GUESTS].concat())
 }
 
 fn build_packages(shell: &Shell, packages: &[&str]) -> Result<PathBuf> {

@@ -48,9 +48,14 @@ pub struct CoreSeed {
 ///
 /// # Errors
 /// Why the node cannot start.
-pub fn prepare(config: &NodeConfig, data: &DataDir, disk: Option<NodeDisk>) -> Result<(Cores, Vec<CoreSeed>), Fatal> {
+pub fn prepare(
+    config: &NodeConfig,
+    data: &DataDir,
+    clock: &Clock,
+    disk: Option<NodeDisk>,
+) -> Result<(Cores, Vec<CoreSeed>), Fatal> {
     raise_open_files();
-    let (programs, residents) = compile(config, data.path())?;
+    let (programs, residents) = compile(config, data.path(), clock)?;
     let options = NodeStorageOptions {
         data: data.path().to_owned(),
         cores: config.cores,
@@ -83,12 +88,12 @@ pub fn prepare(config: &NodeConfig, data: &DataDir, disk: Option<NodeDisk>) -> R
 /// Every class's component, compiled; and how many instances there may be.
 type Compiled = (Arc<Vec<(Arc<str>, Program)>>, usize);
 
-fn compile(config: &NodeConfig, data: &Path) -> Result<Compiled, Fatal> {
+fn compile(config: &NodeConfig, data: &Path, clock: &Clock) -> Result<Compiled, Fatal> {
     let component = |class: &str, detail: String| Fatal::Component { class: class.to_owned(), detail };
     if config.classes.is_empty() {
         return Ok((Arc::default(), RESIDENTS_DEFAULT as usize));
     }
-    let options = EngineOptions { residents: RESIDENTS_DEFAULT, clock: Clock::System };
+    let options = EngineOptions { residents: RESIDENTS_DEFAULT, clock: clock.clone() };
     let engine = Engine::new(options).map_err(|error| component("(all)", error.to_string()))?;
     let cache = data.join("components");
     let mut programs = Vec::new();

@@ -95,9 +95,14 @@ impl TestDisk {
         Self::new(Over::Sim)
     }
 
+    /// The same with segments of its journal that hold large transactions.
+    pub(crate) fn with_segments(self, bytes: u64) -> Self {
+        Self { segment_bytes: bytes, ..self }
+    }
+
     /// The same disk after a power cut.
     pub(crate) fn crashed(&self, seed: u64) -> Self {
-        Self { sim: self.sim.crash_image(seed), ..Self::new(self.over) }
+        Self { sim: self.sim.crash_image(seed), segment_bytes: self.segment_bytes, ..Self::new(self.over) }
     }
 
     /// This disk for a node with this data directory.

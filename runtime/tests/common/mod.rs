@@ -9,6 +9,7 @@ pub(crate) mod process;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use disk::TestDisk;
@@ -16,6 +17,7 @@ use tempfile::TempDir;
 use wasmkeep::config::{ClassConfig, NodeConfig};
 use wasmkeep::fatal::Fatal;
 use wasmkeep::node::{Node, NodeHandle};
+use wasmkeep_storage::clock::{AheadClock, Clock};
 
 /// The file of a built guest: from `WASMKEEP_GUESTS`, where `cargo xtask test` puts it.
 pub(crate) fn guest(name: &str) -> PathBuf {
@@ -29,6 +31,8 @@ pub(crate) struct TestNode {
     pub(crate) config: NodeConfig,
     /// What its storage is on, if not the machine's disk.
     pub(crate) disk: Option<TestDisk>,
+    /// What it lives by: the machine's time, put forward when told.
+    pub(crate) time: Arc<AheadClock>,
     handle: Option<NodeHandle>,
 }
 
@@ -56,7 +60,7 @@ impl TestNode {
             vec![class("test", "test_guest"), class("counter", "counter"), class("notes", "notes"), class("hello", "hello_http")];
         let mut config = NodeConfig { cores, classes, data_dir: data.path().join("data"), ..NodeConfig::default() };
         change(&mut config);
-        Self { data, config, disk: disk.cloned(), handle: None }
+        Self { data, config, disk: disk.cloned(), time: Arc::default(), handle: None }
     }
 
     /// Stops the node as an operator would and waits for its end.
@@ -83,13 +87,8 @@ impl TestNode {
     pub(crate) fn try_again(&mut self) -> Result<(), Fatal> {
         self.stop();
         let config = self.config.clone();
-        self.handle = Some(match &self.disk {
-            Some(disk) => {
-                let disk = disk.node_disk(&config.data_dir);
-                Node::start_on(config, disk)?
-            }
-            None => Node::start(config)?,
-        });
+        let disk = self.disk.as_ref().map(|disk| disk.node_disk(&config.data_dir));
+        self.handle = Some(Node::start_by(config, Clock::Ahead(Arc::clone(&self.time)), disk)?);
         Ok(())
     }
 
@@ -184,13 +183,24 @@ impl Client {
         self.answer()
     }
 
+    /// Sends bytes and answers bytes.
+    pub(crate) fn try_send_bytes(&mut self, path: &str, body: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
+        self.start_with("POST", path, "", body)?;
+        self.answer_bytes()
+    }
+
     /// Sends a request without waiting for its answer.
     pub(crate) fn start(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<()> {
+        self.start_with(method, path, "", body.as_bytes())
+    }
+
+    /// The same with headers, each with its line's end.
+    pub(crate) fn start_with(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> std::io::Result<()> {
         let length = body.len();
-        let text = format!(
-            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n{headers}\r\n"
         );
-        self.stream.get_mut().write_all(text.as_bytes())
+        self.stream.get_mut().write_all(&[head.as_bytes(), body].concat())
     }
 
     /// Whether an answer, or the connection's end, is there already.
@@ -206,6 +216,11 @@ impl Client {
     }
 
     pub(crate) fn answer(&mut self) -> std::io::Result<(u16, String)> {
+        let (status, body) = self.answer_bytes()?;
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    pub(crate) fn answer_bytes(&mut self) -> std::io::Result<(u16, Vec<u8>)> {
         let bad = || std::io::Error::from(std::io::ErrorKind::InvalidData);
         let (mut status, mut length) = (0, 0);
         self.head.clear();
@@ -227,6 +242,6 @@ impl Client {
         }
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body)?;
-        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+        Ok((status, body))
     }
 }

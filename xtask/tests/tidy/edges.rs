@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Every package of the workspace and those of ours it may depend on, in any section of its manifest.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("wasmkeep", &["wasmkeep-storage", "wasmkeep-classes"]),
     ("wasmkeep-storage", &[]),
     ("wasmkeep-classes", &[]),
@@ -23,6 +23,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("jobs-queue", &["wasmkeep-sdk"]),
     ("jobs-settings", &["wasmkeep-sdk"]),
     ("test-guest", &["wasmkeep-sdk"]),
+    ("test-queue", &["wasmkeep-sdk"]),
 ];
 
 /// Crates of the outside that only some of ours may know, whatever section they stand in.

@@ -1,6 +1,6 @@
 //! Queues: sending to them, asking them, and taking what they deliver.
 
-use crate::{count, keep, number, required};
+use crate::{count, harm, keep, number, required};
 use wasmkeep_sdk::actors::{self, Address};
 use wasmkeep_sdk::classes::queue::client::{self, Call};
 use wasmkeep_sdk::classes::queue::protocol::{Message, Outcome, Settlement};
@@ -51,7 +51,7 @@ pub(crate) fn nonsense(request: &Request) -> Result<Response, Error> {
 }
 
 /// Records what came durably, one row a message, unless the row `fail` is there; acks all of it after
-/// `sleep-ms`. A message `send-back` makes it send another one to its own queue first.
+/// `sleep-ms`. A message `send-back` makes it send another one to its own queue first, and other messages harm it (`harmed`).
 pub(crate) fn deliver(request: &Request) -> Result<Response, Error> {
     let leased = decode_delivery(request.body()).map_err(refused)?;
     count("deliveries")?;
@@ -68,11 +68,41 @@ pub(crate) fn deliver(request: &Request) -> Result<Response, Error> {
         if body == "send-back" {
             send_back(&caller)?;
         }
+        if let Some(answer) = harmed(request, &body)? {
+            return Ok(answer);
+        }
+        if let Some(outcome) = told(&body) {
+            outcomes.extend(outcome.map(|outcome| Settlement { lease: message.lease, outcome }));
+            continue;
+        }
         let row = format!("got:{caller}:{}:{body}", message.lease.id);
         db::exec_durable("INSERT INTO kept VALUES (?, ?) ON CONFLICT DO NOTHING", params![row, body.as_ref()])?;
         outcomes.push(Settlement { lease: message.lease, outcome: Outcome::Ack });
     }
     Ok(Response::new(200).with_body(encode_outcomes(&outcomes).map_err(refused)?))
+}
+
+/// What a consumer must not do, where a message makes it.
+fn harmed(request: &Request, body: &str) -> Result<Option<Response>, Error> {
+    match body {
+        "trap" => harm::trap(request),
+        "spin" => harm::spin(request),
+        "allocate" => harm::allocate(request),
+        "garbage" => Ok(Response::new(200).with_body("no outcomes")),
+        "no-content" => Ok(Response::no_content()),
+        _ => return Ok(None),
+    }
+    .map(Some)
+}
+
+/// The outcome that a message asks for; `Some(None)` for none at all.
+fn told(body: &str) -> Option<Option<Outcome<'static>>> {
+    match body {
+        "retry" => Some(Some(Outcome::Retry { delay_ms: None, error: "told to" })),
+        "retry-at-once" => Some(Some(Outcome::Retry { delay_ms: Some(0), error: "told to" })),
+        "ignore" => Some(None),
+        _ => None,
+    }
 }
 
 /// Sends one message to the queue that waits for this very answer.
