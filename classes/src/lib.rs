@@ -2,9 +2,9 @@
 //! into guests.
 //!
 //! What it is not: it runs no transaction, reads no clock, sends nothing and knows neither node nor guest. A **host** does that: it
-//! begins a transaction, hands in requests with the time, each between two savepoints, commits, and only then lets the answers
+//! begins a transaction, hands in requests with the time, commits or rolls back, and only then lets the answers
 //! leave. Whatever a state machine keeps in memory is `Copy` or rebuilt from the tables, so that a host can take it back together
-//! with a savepoint.
+//! with what was written.
 
 mod clock;
 pub mod database;

@@ -3,34 +3,39 @@
 //! It knows two files, `lock` and `node.json`; what else lies in the directory is storage's. Nothing in it depends on the
 //! machine's name or on where the directory is.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use wasmkeep_storage::store::PARTITIONS;
 
 use crate::fatal::Fatal;
-use crate::limits::PARTITIONS;
 
 /// The newest layout this version reads and the one it writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// `node.json`: the facts about a data directory that must never change under it.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 struct Layout {
     format: u32,
-    partitions: u16,
+    partitions: u32,
     /// Starts so far.
     incarnation: u64,
+    /// How many shards each key-value class has that was ever served here.
+    #[serde(default)]
+    kv: BTreeMap<String, u32>,
 }
 
 /// A data directory that this process holds until it is dropped.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    layout: Layout,
+    layout: Mutex<Layout>,
     /// Holds the lock; the kernel releases it with the process, however that ends.
     lock: File,
 }
@@ -52,10 +57,11 @@ impl DataDir {
         if let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(0o700)) {
             tracing::warn!("data directory {} stays readable for others: {error}", path.display());
         }
-        let mut layout = read_layout(path)?.unwrap_or(Layout { format: FORMAT, partitions: PARTITIONS, incarnation: 0 });
+        let mut layout =
+            read_layout(path)?.unwrap_or(Layout { format: FORMAT, partitions: PARTITIONS, incarnation: 0, kv: BTreeMap::new() });
         layout.incarnation += 1;
         write_layout(path, &layout).map_err(|error| wrong(format!("writing node.json: {error}")))?;
-        Ok(Self { path: path.to_path_buf(), layout, lock })
+        Ok(Self { path: path.to_path_buf(), layout: Mutex::new(layout), lock })
     }
 
     /// Where it is.
@@ -64,16 +70,57 @@ impl DataDir {
         &self.path
     }
 
-    /// Partitions of the address space, as persisted at the first start.
-    #[must_use]
-    pub fn partitions(&self) -> u16 {
-        self.layout.partitions
-    }
-
     /// How many times a node has started on this directory, this start included. Durable before anything is served.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
-        self.layout.incarnation
+        self.layout().incarnation
+    }
+
+    /// Holds the numbers of shards in the configuration against those that the data was written with, and keeps those of classes
+    /// that are new here.
+    ///
+    /// # Errors
+    /// [`Fatal::DataDir`], which says what to do about a number that has changed.
+    pub fn settle_shards<'a>(&self, classes: impl Iterator<Item = (&'a str, u32)>) -> Result<(), Fatal> {
+        let mut layout = self.layout();
+        let mut next = layout.clone();
+        for (class, shards) in classes {
+            let kept = *next.kv.entry(class.to_owned()).or_insert(shards);
+            if kept != shards {
+                let detail = format!(
+                    "has key-value class {class:?} in {kept} shards, and the configuration says {shards}: write shards = {kept}, start \
+                     the node, and run `wasmkeep kv reshard {class} {shards}`, which moves the keys"
+                );
+                return Err(Fatal::DataDir { path: self.path.clone(), detail });
+            }
+        }
+        if next.kv == layout.kv {
+            return Ok(());
+        }
+        self.replace(&mut layout, next)
+    }
+
+    /// Keeps that a class has so many shards from now on.
+    ///
+    /// # Errors
+    /// [`Fatal::DataDir`] if it cannot be written; the old number then stays.
+    pub fn set_shards(&self, class: &str, shards: u32) -> Result<(), Fatal> {
+        let mut layout = self.layout();
+        let mut next = layout.clone();
+        next.kv.insert(class.to_owned(), shards);
+        self.replace(&mut layout, next)
+    }
+
+    /// A thread that panicked while it held the lock left what is on disk.
+    fn layout(&self) -> MutexGuard<'_, Layout> {
+        self.layout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replace(&self, layout: &mut Layout, next: Layout) -> Result<(), Fatal> {
+        let wrong = |error| Fatal::DataDir { path: self.path.clone(), detail: format!("writing node.json: {error}") };
+        write_layout(&self.path, &next).map_err(wrong)?;
+        *layout = next;
+        Ok(())
     }
 }
 
@@ -158,7 +205,7 @@ fn read_layout(path: &Path) -> Result<Option<Layout>, Fatal> {
     };
     let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
         wrong(format!(
-            "node.json is damaged ({error}); restore it from a copy: {{\"format\":1,\"partitions\":256,\"incarnation\":N}}"
+            "node.json is damaged ({error}); restore it from a copy: {{\"format\":2,\"partitions\":256,\"incarnation\":N}}"
         ))
     })?;
     let format = value.get("format").and_then(serde_json::Value::as_u64);
@@ -195,7 +242,7 @@ mod tests {
         let path = root.path().join("a/b");
         for start in 1..=3 {
             let dir = DataDir::open(&path).expect("opens");
-            assert_eq!((dir.partitions(), dir.incarnation()), (256, start));
+            assert_eq!(dir.incarnation(), start);
         }
         assert_eq!(fs::metadata(&path).expect("exists").permissions().mode() & 0o777, 0o700);
     }
@@ -215,8 +262,9 @@ mod tests {
         let root = tempfile::tempdir().expect("a temporary directory");
         drop(DataDir::open(root.path()).expect("opens"));
         for (text, needle) in [
-            (r#"{"format":2,"partitions":256,"incarnation":1}"#, "format 2"),
-            (r#"{"format":1,"partitions":128,"incarnation":1}"#, "128 partitions"),
+            (r#"{"format":3,"partitions":256,"incarnation":1}"#, "format 3"),
+            (r#"{"format":1,"partitions":256,"incarnation":1}"#, "format 1"),
+            (r#"{"format":2,"partitions":128,"incarnation":1}"#, "128 partitions"),
             ("{", "damaged"),
             ("", "damaged"),
         ] {
@@ -224,6 +272,22 @@ mod tests {
             let error = DataDir::open(root.path()).expect_err("refused").to_string();
             assert!(error.contains(needle), "{error}");
         }
+    }
+
+    #[test]
+    fn the_number_of_a_class_s_shards_is_kept_and_another_one_refused_with_what_to_do() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let dir = DataDir::open(root.path()).expect("opens");
+        dir.settle_shards([("a", 8), ("b", 1)].into_iter()).expect("both are new");
+        drop(dir);
+        let dir = DataDir::open(root.path()).expect("opens");
+        let error = dir.settle_shards([("c", 2), ("a", 16)].into_iter()).expect_err("a has changed").to_string();
+        assert!(error.contains("shards = 8") && error.contains("`wasmkeep kv reshard a 16`"), "{error}");
+        dir.set_shards("a", 16).expect("is written");
+        drop(dir);
+        let dir = DataDir::open(root.path()).expect("opens");
+        // A refused start has kept nothing of what it was refused for.
+        dir.settle_shards([("a", 16), ("c", 3)].into_iter()).expect("the same as before, and a new one");
     }
 
     #[test]

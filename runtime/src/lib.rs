@@ -5,6 +5,7 @@ pub mod cli;
 pub mod config;
 pub mod core;
 pub mod data_dir;
+pub mod door;
 pub mod event;
 pub mod fatal;
 pub mod http;

@@ -1,8 +1,5 @@
 //! Every bound of the node: its name, why this number, what happens when it is reached. Storage has its own list.
 
-/// Partitions of the address space. A persisted fact of a data directory: another number is a migration, not a setting.
-pub const PARTITIONS: u16 = 256;
-
 /// Bytes of one request body. Above it: 413 `too-large`, at once when the request announces its length.
 pub const REQUEST_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -129,5 +126,40 @@ pub const NATIVE_BATCH_MAX: usize = 64;
 /// Bytes of events after which a native class's transaction takes no more of them: a quarter of what a transaction may change.
 pub const NATIVE_BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Bytes of answers after which a native class's batch does nothing more: two of the largest. The rest is another batch's.
+pub const NATIVE_REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// A batch that could not be brought to its consumer, who was busy or could not be reached, is tried again after this, ms.
 pub const DELIVERY_WITHDRAWN_MS: u64 = 1_000;
+
+/// The shortest token of the service door, bytes: 16 random letters and digits are not guessed. Below it the file is refused.
+pub const API_TOKEN_BYTES_MIN: usize = 16;
+
+/// The longest token of the service door, bytes: signed tokens of others are no longer. Above it the file is refused.
+pub const API_TOKEN_BYTES_MAX: usize = 256;
+
+/// Bytes of a token's name, which is a caller's name in logs. Above it the file is refused.
+pub const API_TOKEN_NAME_BYTES_MAX: usize = 63;
+
+/// Tokens of one node. Above it the file is refused.
+pub const API_TOKENS_MAX: usize = 1024;
+
+/// Bytes of a file of tokens: all of the longest. Above it the file is refused.
+pub const API_TOKENS_FILE_BYTES_MAX: u64 = 512 * 1024;
+
+/// Bytes of rows that one listing through the service door holds before it is answered. Above it: 413, with the advice to ask for
+/// fewer rows.
+pub const DOOR_LISTING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes of values that one read of many keys through the service door holds before it is answered: as for a listing.
+pub const DOOR_VALUES_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Shards that one request through the service door asks at once. The rest are asked as answers come.
+pub const DOOR_SHARDS_AT_ONCE: usize = 64;
+
+/// Rows of a listing through the service door, unless asked otherwise.
+pub const DOOR_LIST_ROWS: u32 = 100;
+
+/// Bytes of a body of JSON at the service door: reading it keeps a core from everything else for some milliseconds. Above it: 413,
+/// with the advice to send frames, which are passed on as they are.
+pub const DOOR_JSON_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -1,7 +1,7 @@
 //! A node as a library: starts its threads, tells them to stop, waits for them.
 //!
-//! Threads: one per core (bound to a CPU each when pinned), one that accepts connections, one for the admin listener. It knows
-//! when each may start and must end; what a core does is the core's business ([`crate::core`]).
+//! Threads: one per core (bound to a CPU each when pinned), one that accepts connections, of both listeners, one for the admin
+//! listener. It knows when each may start and must end; what a core does is the core's business ([`crate::core`]).
 //!
 //! Order of a start: data directory, addresses, admin listener (not ready), cores prepared, cores running, then connections.
 //! Order of a stop: not ready, listener closed, requests finished within the drain, cores flushed, admin listener, lock.
@@ -26,8 +26,9 @@ use crate::config::{LiveClasses, NodeConfig, allowed_cpus};
 pub use crate::core::NodeDisk;
 use crate::core::{self, CoreSeed, Cores};
 use crate::data_dir::DataDir;
+use crate::door::Entrance;
 use crate::fatal::Fatal;
-use crate::http::{HttpSetup, accept};
+use crate::http::{DoorSetup, HttpSetup, accept};
 use crate::limits::{INCOMING_MAX, STOP_FLUSH_MS_MAX, SWEEP_MS};
 use crate::metrics::{CoreMetrics, Metrics};
 use crate::vitals;
@@ -121,6 +122,7 @@ enum Event {
 pub struct NodeHandle {
     http_addr: SocketAddr,
     admin_addr: SocketAddr,
+    api_addr: Option<SocketAddr>,
     config: Arc<NodeConfig>,
     classes: watch::Sender<Arc<LiveClasses>>,
     stopper: Stopper,
@@ -200,8 +202,9 @@ struct Start {
     metrics: Arc<Metrics>,
     clock: Clock,
     cores: Arc<std::sync::OnceLock<Cores>>,
-    /// Bound; listens once the cores are ready.
+    /// Bound; these listen once the cores are ready.
     socket: Option<TcpSocket>,
+    api_socket: Option<TcpSocket>,
 }
 
 impl Start {
@@ -209,8 +212,10 @@ impl Start {
     fn new(config: NodeConfig, clock: Clock) -> Result<Self, Fatal> {
         let config = Arc::new(config);
         let data = Arc::new(DataDir::open(&config.data_dir)?);
+        data.settle_shards(config.natives.iter().filter_map(|native| Some((&*native.name, native.shards()?))))?;
         let (socket, http_addr) = bind("--listen", config.listen)?;
         let (admin_socket, admin_addr) = bind("--admin", config.admin)?;
+        let (api_socket, api_addr) = config.api.map(|api| bind("--api", api)).transpose()?.unzip();
         let metrics = Arc::new(Metrics::new(config.app.clone()));
         let (phase, cores) = (Phase::default(), Arc::default());
         let (event_sender, events) = std_mpsc::channel();
@@ -221,11 +226,13 @@ impl Start {
             phase: phase.clone(),
             metrics: Arc::clone(&metrics),
             cores: Arc::clone(&cores),
+            natives: config.natives.clone(),
         };
         let runtime = runtime()?;
         let admin_listener = listen("--admin", &runtime, admin_socket, admin_addr)?;
         let admin = spawn("wk-admin", false, &event_sender, move || {
-            runtime.block_on(admin::serve(admin_listener, admin_setup, admin_stopped));
+            let local = LocalSet::new();
+            runtime.block_on(local.run_until(admin::serve(admin_listener, admin_setup, admin_stopped)));
             Ok(())
         })?;
         let (classes, _) = watch::channel(Arc::new(LiveClasses::new(&config.classes, &config.natives)));
@@ -234,6 +241,7 @@ impl Start {
         let handle = NodeHandle {
             http_addr,
             admin_addr,
+            api_addr,
             config,
             classes,
             stopper,
@@ -243,7 +251,7 @@ impl Start {
             admin,
             _data: data,
         };
-        Ok(Self { handle, event_sender, metrics, clock, cores, socket: Some(socket) })
+        Ok(Self { handle, event_sender, metrics, clock, cores, socket: Some(socket), api_socket })
     }
 
     fn run(mut self, disk: Option<NodeDisk>) -> Result<NodeHandle, Fatal> {
@@ -263,11 +271,18 @@ impl Start {
         let (cores, seeds) = core::prepare(&config, &self.handle._data, &self.clock, disk)?;
         let _set_once = self.cores.set(cores.clone());
         let cpus = allowed_cpus();
-        let mut senders = Vec::new();
+        let (mut senders, mut api_senders) = (Vec::new(), Vec::new());
+        let entrance = self.handle.api_addr.map(|api| Entrance::new(config.api_tokens.as_deref(), api.ip().is_loopback()));
+        let entrance = entrance.map(Arc::new);
         for (index, seed) in seeds.into_iter().enumerate() {
             let (sender, incoming) = mpsc::channel(INCOMING_MAX);
             senders.push(sender);
-            let setup = self.setup(index, cores.clone(), incoming);
+            let door = entrance.as_ref().map(|entrance| {
+                let (sender, incoming) = mpsc::channel(INCOMING_MAX);
+                api_senders.push(sender);
+                DoorSetup { incoming, natives: config.natives.clone(), entrance: Arc::clone(entrance) }
+            });
+            let setup = self.setup(index, cores.clone(), incoming, door);
             let cpu = config.pinned.then(|| cpus.get(index % cpus.len().max(1)).copied()).flatten();
             let thread = spawn(&format!("wk-core-{index}"), true, &self.event_sender, move || core_thread(cpu, setup, seed))?;
             self.handle.threads.push(thread);
@@ -276,20 +291,35 @@ impl Start {
         let runtime = runtime()?;
         let Some(socket) = self.socket.take() else { return Ok(()) };
         let listener = listen("--listen", &runtime, socket, self.handle.http_addr)?;
-        let stop = self.handle.stopper.stop.subscribe();
+        let api = self.api_socket.take().zip(self.handle.api_addr);
+        let api = api.map(|(socket, address)| listen("--api", &runtime, socket, address)).transpose()?;
+        let (stop, api_stop) = (self.handle.stopper.stop.subscribe(), self.handle.stopper.stop.subscribe());
         let acceptor = spawn("wk-accept", false, &self.event_sender, move || {
-            runtime.block_on(accept::deal(listener, senders, stop));
+            let api = async {
+                match api {
+                    Some(listener) => accept::deal(listener, api_senders, api_stop).await,
+                    None => drop(api_stop),
+                }
+            };
+            runtime.block_on(async { tokio::join!(accept::deal(listener, senders, stop), api) });
             Ok(())
         })?;
         self.handle.threads.push(acceptor);
         Ok(())
     }
 
-    fn setup(&self, index: usize, cores: Cores, incoming: mpsc::Receiver<std::net::TcpStream>) -> CoreSetup {
+    fn setup(
+        &self,
+        index: usize,
+        cores: Cores,
+        incoming: mpsc::Receiver<std::net::TcpStream>,
+        door: Option<DoorSetup>,
+    ) -> CoreSetup {
         let core_metrics = self.metrics.core(index);
         let (stop, classes) = (self.handle.stopper.stop.subscribe(), self.handle.classes.subscribe());
         let http = HttpSetup {
             incoming,
+            door,
             stop: stop.clone(),
             classes: classes.clone(),
             metrics: core_metrics.clone(),
@@ -338,6 +368,12 @@ impl NodeHandle {
     #[must_use]
     pub fn admin_addr(&self) -> SocketAddr {
         self.admin_addr
+    }
+
+    /// Where the service door is, if there is one.
+    #[must_use]
+    pub fn api_addr(&self) -> Option<SocketAddr> {
+        self.api_addr
     }
 
     /// What it was started with.

@@ -1,16 +1,14 @@
-//! From a URL to an actor, from an actor to a core. Pure functions; both mappings are persisted facts of a data directory.
+//! From a URL to an actor, from an actor to a core. Pure functions; which partition an actor is in is storage's.
 //!
 //! `/{class}/{name}/{path...}`: the class as it stands, the name percent-decoded once, the rest untouched for the guest.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
-use wasmkeep_storage::Address;
-use xxhash_rust::xxh3::xxh3_64;
+use wasmkeep_storage::{Address, store};
 
 use crate::config::{check_actor_name, check_class_name};
 use crate::event::Problem;
-use crate::limits::{ACTOR_NAME_BYTES_MAX, CLASS_NAME_BYTES_MAX, PARTITIONS};
 
 /// A request's target, taken apart. The class obeys its grammar, but may not be served here.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,34 +56,10 @@ fn decode(name: &str) -> Result<Cow<'_, str>, String> {
     percent_decode_str(name).decode_utf8().map_err(|_| "the actor's name is not UTF-8".into())
 }
 
-/// The partition of an actor.
-#[must_use]
-pub fn partition(class: &str, name: &str) -> u16 {
-    const KEY_BYTES_MAX: usize = CLASS_NAME_BYTES_MAX + 1 + ACTOR_NAME_BYTES_MAX;
-    let length = class.len() + 1 + name.len();
-    let hash = if length <= KEY_BYTES_MAX {
-        let mut key = [0u8; KEY_BYTES_MAX];
-        key[..class.len()].copy_from_slice(class.as_bytes());
-        key[class.len()] = b'/';
-        key[class.len() + 1..length].copy_from_slice(name.as_bytes());
-        xxh3_64(&key[..length])
-    } else {
-        xxh3_64(format!("{class}/{name}").as_bytes())
-    };
-    // The remainder is below PARTITIONS, so it fits.
-    (hash % u64::from(PARTITIONS)) as u16
-}
-
-/// The core that serves a partition on a node of `cores` cores.
-#[must_use]
-pub fn core_of_partition(partition: u16, cores: usize) -> usize {
-    usize::from(partition) % cores
-}
-
 /// The core that serves an actor on a node of `cores` cores.
 #[must_use]
 pub fn core_of(address: &Address, cores: usize) -> usize {
-    core_of_partition(partition(&address.class, &address.name), cores)
+    store::core_of(store::partition(&address.class, &address.name), cores)
 }
 
 #[cfg(test)]
@@ -178,19 +152,6 @@ mod tests {
             refused(target);
         }
         refused(&format!("/{}/n", "c".repeat(64)));
-    }
-
-    #[test]
-    fn partitions_never_change() {
-        // Persisted facts: a data directory written by one version is read by the next.
-        let known: Vec<u16> = [("counter", "a"), ("counter", "b"), ("orders", "é"), ("a", "/"), ("a", "x/y")]
-            .iter()
-            .map(|(class, name)| partition(class, name))
-            .collect();
-        assert_eq!(known, [159, 102, 176, 165, 214]);
-        let longest = (0..256).map(|_| 'n').collect::<String>();
-        let class = "c".repeat(63);
-        assert_eq!(partition(&class, &longest), (xxh3_64(format!("{class}/{longest}").as_bytes()) % 256) as u16);
     }
 
     #[test]

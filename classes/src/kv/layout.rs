@@ -76,6 +76,13 @@ pub fn shard_name(index: u32) -> String {
     format!("shard-{index}")
 }
 
+/// The index in the name of a shard's actor; `None` for what [`shard_name`] gives for no index there may be.
+#[must_use]
+pub fn shard_index(name: &str) -> Option<u32> {
+    let index = name.strip_prefix("shard-")?.parse().ok()?;
+    (index < KV_SHARDS_MAX && shard_name(index) == name).then_some(index)
+}
+
 /// Where a shard is in the life of its class's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -146,6 +153,16 @@ mod tests {
             assert_eq!(shard_of(bytes, 7), u32::try_from(hash % 7).expect("small"));
         }
         assert_eq!(Fnv::new().add(b"foo").add(b"bar").get(), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_shard_s_name_and_index_are_one() {
+        for index in [0, 1, 10, KV_SHARDS_MAX - 1] {
+            assert_eq!(shard_index(&shard_name(index)), Some(index));
+        }
+        for name in ["shard-", "shard-01", "shard-+1", "shard-4096", "shard--1", "shard-1 ", "Shard-1", "1"] {
+            assert_eq!(shard_index(name), None, "{name}");
+        }
     }
 
     #[test]

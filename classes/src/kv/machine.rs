@@ -78,7 +78,7 @@ impl Machine {
     /// # Errors
     /// As the database does; `Other` for a configuration that is out of range.
     pub fn open(db: &mut dyn Database, config: Config, now_ms: u64) -> Result<Self, DatabaseError> {
-        config.check()?;
+        config.check().map_err(DatabaseError::Other)?;
         for table in sql::TABLES {
             db.execute(table, &[])?;
         }
@@ -86,15 +86,19 @@ impl Machine {
         if machine.state.clock.ahead() != machine.state.clock_written.1 {
             machine.write_clock(db)?;
         }
+        if let (0, Some(shards)) = (machine.state.layout.shards, config.shards) {
+            machine.write_layout(db, Layout { shards, ..machine.state.layout })?;
+        }
         Ok(machine)
     }
 
-    /// Handles one request, between two savepoints of the host. Requests for anybody: `get`, `get-many`, `put`, `delete`,
-    /// `increment`, `write-many`, `list`, `count`; for operators, whose caller begins with `_` and so is no actor: `layout`,
+    /// Handles one request, within a transaction of the host, which may hand in others before and after it; one that
+    /// [`protocol::only_reads`] needs none. Requests for anybody: `get`, `get-many`, `put`, `delete`, `increment`, `write-many`,
+    /// `list`, `count`; for operators, whose caller begins with `_` and so is no actor: `layout`,
     /// `set-layout`, `export`, `import`, `prune`.
     ///
     /// # Errors
-    /// As the database does. The host then rolls back to its savepoint and calls `restore`.
+    /// As the database does. The host then rolls back, to a savepoint or all of it, and calls `restore`.
     pub fn handle(&mut self, db: &mut dyn Database, now_ms: u64, request: Request<'_>) -> Result<Reply, DatabaseError> {
         self.state.clock.read(now_ms);
         match self.dispatch(db, &request) {

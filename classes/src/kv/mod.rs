@@ -18,6 +18,7 @@ mod moving;
 mod operations;
 pub mod protocol;
 mod reading;
+pub mod relay;
 mod sql;
 mod sweep;
 mod transfer;
@@ -26,10 +27,9 @@ mod writing;
 #[cfg(test)]
 mod tests;
 
-use crate::database::DatabaseError;
 use crate::limits::{KV_OPERATION_WINDOW_MS, KV_OPERATION_WINDOW_MS_MAX};
 
-pub use layout::{Layout, Phase, Shards, shard_name, shard_of};
+pub use layout::{Layout, Phase, Shards, shard_index, shard_name, shard_of};
 pub use machine::{Machine, State};
 pub use sweep::Swept;
 
@@ -38,19 +38,27 @@ pub use sweep::Swept;
 pub struct Config {
     /// How long the outcome of a write with an operation id is remembered, ms, 1 ms to a week.
     pub operation_window_ms: u64,
+    /// The number of shards of the class, 1..=4,096, if the host knows: requests for another number are refused from the first
+    /// on. Otherwise it is the one of the first write.
+    pub shards: Option<u32>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { operation_window_ms: KV_OPERATION_WINDOW_MS }
+        Self { operation_window_ms: KV_OPERATION_WINDOW_MS, shards: None }
     }
 }
 
 impl Config {
-    fn check(self) -> Result<(), DatabaseError> {
+    /// Whether it is in range.
+    ///
+    /// # Errors
+    /// What is not, in words.
+    pub fn check(&self) -> Result<(), String> {
         let window = self.operation_window_ms;
-        let is_right = (1..=KV_OPERATION_WINDOW_MS_MAX).contains(&window);
-        let words = || format!("operation window of {window} ms: must be from 1 to {KV_OPERATION_WINDOW_MS_MAX}");
-        if is_right { Ok(()) } else { Err(DatabaseError::Other(words())) }
+        if !(1..=KV_OPERATION_WINDOW_MS_MAX).contains(&window) {
+            return Err(format!("operation window of {window} ms: must be from 1 to {KV_OPERATION_WINDOW_MS_MAX}"));
+        }
+        self.shards.map_or(Ok(()), |shards| Shards::new(shards).map(drop).map_err(|bad| bad.to_string()))
     }
 }

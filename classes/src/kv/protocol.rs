@@ -315,6 +315,12 @@ pub fn operation(path: &str) -> Result<&str, Invalid> {
     path.strip_prefix('/').unwrap_or(path).strip_prefix(PATH).ok_or(Invalid::Version)
 }
 
+/// Whether a request with this path writes nothing, and nobody must wait for what it reads beyond what was there before.
+#[must_use]
+pub fn only_reads(path: &str) -> bool {
+    matches!(operation(path), Ok("get" | "get-many" | "list" | "count" | "layout"))
+}
+
 pub(super) const fn check_key(key: &[u8]) -> Result<(), Invalid> {
     if key.is_empty() || key.len() > KV_KEY_BYTES_MAX { Err(Invalid::KeyBytes(key.len())) } else { Ok(()) }
 }

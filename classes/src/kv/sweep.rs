@@ -35,7 +35,7 @@ impl Machine {
     /// are more. An alarm that came too early deletes nothing.
     ///
     /// # Errors
-    /// As the database does. The host then rolls back to its savepoint and calls `restore`.
+    /// As the database does. The host then rolls back, to a savepoint or all of it, and calls `restore`.
     pub fn on_alarm(&mut self, db: &mut dyn Database, now_ms: u64) -> Result<Swept, DatabaseError> {
         let now = self.state.clock.read(now_ms);
         let is_due = |due: Option<i64>| due.is_some_and(|due| due <= now);

@@ -59,10 +59,10 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Handles one request, between two savepoints of the host.
+    /// Handles one request, within a transaction of the host, which may hand in others before and after it.
     ///
     /// # Errors
-    /// As the database does. The host then rolls back to its savepoint and calls `restore`.
+    /// As the database does. The host then rolls back, to a savepoint or all of it, and calls `restore`.
     pub fn handle(&mut self, db: &mut dyn Database, now_ms: u64, request: Request<'_>) -> Result<Reply, DatabaseError> {
         let now = self.state.clock.read(now_ms);
         match self.dispatch(db, now, &request) {

@@ -1,4 +1,4 @@
-//! What a queue keeps in memory, so that a host can take it back together with a savepoint.
+//! What a queue keeps in memory, so that a host can take it back together with what was written.
 
 use crate::clock::Clock;
 

@@ -1,7 +1,8 @@
-//! The operator's listener: liveness, readiness, metrics, and what the command line asks about actors.
+//! The operator's listener: liveness, readiness, metrics, what the command line asks about actors, and the service door for the
+//! operator.
 //!
 //! It runs on its own thread and executor, so that it answers while cores are busy, and never touches a core's state: what it asks
-//! of cores goes through [`Cores::admin`]. On a loopback address it needs no token; elsewhere all but `/healthz` and `/readyz` do.
+//! of cores goes through [`Cores`]. On a loopback address it needs no token; elsewhere all but `/healthz` and `/readyz` do.
 
 pub mod client;
 mod json;
@@ -10,6 +11,7 @@ mod routes;
 mod tests;
 
 use std::convert::Infallible;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,8 +23,9 @@ use tokio::sync::{Semaphore, watch};
 use wasmkeep_storage::Address;
 
 pub use self::json::rows_to_json;
-use crate::config::Secret;
+use crate::config::{NativeConfig, OPERATOR, Secret};
 use crate::core::Cores;
+use crate::door::Book;
 use crate::event::Problem;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_WALL_MS_MAX, HEAD_WAIT_MS_MAX};
 use crate::metrics::Metrics;
@@ -89,10 +92,19 @@ pub(crate) struct AdminSetup {
     pub(crate) metrics: Arc<Metrics>,
     /// Empty until the cores are prepared.
     pub(crate) cores: Arc<OnceLock<Cores>>,
+    /// The classes of the service door.
+    pub(crate) natives: Vec<NativeConfig>,
 }
 
-/// Serves until told to stop.
+/// What the operator's side of the service door knows.
+struct Desk {
+    book: Book,
+    operator: Address,
+}
+
+/// Serves until told to stop. Runs on a `LocalSet`.
 pub(crate) async fn serve(listener: TcpListener, setup: AdminSetup, mut stopped: watch::Receiver<bool>) {
+    let desk = Rc::new(Desk { book: Book::new(&setup.natives), operator: Address::new(OPERATOR, "admin") });
     let setup = Arc::new(setup);
     let places = Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX));
     let mut upkeep = tokio::time::interval(UPKEEP);
@@ -107,9 +119,9 @@ pub(crate) async fn serve(listener: TcpListener, setup: AdminSetup, mut stopped:
             _ = upkeep.tick() => setup.metrics.upkeep(),
             (place, accepted) = next => match accepted {
                 Ok((stream, _)) => {
-                    let setup = Arc::clone(&setup);
-                    tokio::spawn(async move {
-                        serve_connection(setup, stream).await;
+                    let (setup, desk) = (Arc::clone(&setup), Rc::clone(&desk));
+                    tokio::task::spawn_local(async move {
+                        serve_connection(setup, desk, stream).await;
                         drop(place);
                     });
                 }
@@ -122,12 +134,12 @@ pub(crate) async fn serve(listener: TcpListener, setup: AdminSetup, mut stopped:
     }
 }
 
-async fn serve_connection(setup: Arc<AdminSetup>, stream: TcpStream) {
+async fn serve_connection(setup: Arc<AdminSetup>, desk: Rc<Desk>, stream: TcpStream) {
     let service = service_fn(move |request| {
-        let setup = Arc::clone(&setup);
+        let (setup, desk) = (Arc::clone(&setup), Rc::clone(&desk));
         async move {
             let wall = Duration::from_millis(ADMIN_WALL_MS_MAX);
-            let answer = tokio::time::timeout(wall, routes::answer(&setup, request)).await;
+            let answer = tokio::time::timeout(wall, routes::answer(&setup, &desk, request)).await;
             Ok::<_, Infallible>(answer.unwrap_or_else(|_| routes::failure(&Problem::Deadline.into())))
         }
     });

@@ -1,10 +1,8 @@
 //! What the admin listener answers to which path, and to whom.
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -12,10 +10,11 @@ use serde::Deserialize;
 use serde_json::json;
 use wasmkeep_storage::Address;
 
-use super::{AdminError, AdminRequest, AdminSetup};
+use super::{AdminError, AdminRequest, AdminSetup, Desk};
 use crate::config::Secret;
+use crate::door::{self, Refusal};
 use crate::event::Problem;
-use crate::limits::ADMIN_BODY_BYTES_MAX;
+use crate::limits::{ADMIN_BODY_BYTES_MAX, REQUEST_BODY_BYTES_MAX};
 use crate::router::Route;
 
 /// Actors in one page of a list, unless asked otherwise, and at most.
@@ -29,9 +28,9 @@ struct SqlBody {
     sql: String,
 }
 
-pub(super) async fn answer(setup: &AdminSetup, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(setup: &AdminSetup, desk: &Desk, request: Request<Incoming>) -> Answer {
     let head = request.method() == Method::HEAD;
-    let mut answer = route(setup, request).await.unwrap_or_else(|error| failure(&error));
+    let mut answer = route(setup, desk, request).await.unwrap_or_else(|error| failure(&error));
     if head {
         let length = http_body::Body::size_hint(answer.body()).lower();
         answer.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
@@ -40,7 +39,7 @@ pub(super) async fn answer(setup: &AdminSetup, request: Request<Incoming>) -> An
     answer
 }
 
-async fn route(setup: &AdminSetup, request: Request<Incoming>) -> Result<Answer, AdminError> {
+async fn route(setup: &AdminSetup, desk: &Desk, request: Request<Incoming>) -> Result<Answer, AdminError> {
     let path = request.uri().path().to_string();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path.as_str() {
@@ -48,7 +47,11 @@ async fn route(setup: &AdminSetup, request: Request<Incoming>) -> Result<Answer,
         "/readyz" if reads => return readiness(setup),
         _ => {}
     }
-    authorize(setup, request.headers())?;
+    authorize(setup, request.uri(), request.headers())?;
+    if door::is_door(&path) {
+        let answer = serve_door(setup, desk, request).await;
+        return Ok(answer.unwrap_or_else(|refusal| refusal.to_http()).map(Full::new));
+    }
     if path == "/metrics" && reads {
         return Ok(text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", setup.metrics.render()));
     }
@@ -77,29 +80,26 @@ fn readiness(setup: &AdminSetup) -> Result<Answer, AdminError> {
 }
 
 /// A token if there is one; else only programs of this machine, and no page in their browser that a foreign name led here.
-fn authorize(setup: &AdminSetup, headers: &HeaderMap) -> Result<(), AdminError> {
-    let Some(Secret(token)) = &setup.token else {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        return if setup.loopback && (host.is_empty() || is_local(host)) { Ok(()) } else { Err(AdminError::Unauthorized) };
+fn authorize(setup: &AdminSetup, uri: &Uri, headers: &HeaderMap) -> Result<(), AdminError> {
+    let is_right = match &setup.token {
+        None => setup.loopback && door::is_for_this_machine(uri, headers),
+        Some(Secret(token)) => door::bearer(headers).is_some_and(|given| door::equal(given, token.as_bytes())),
     };
-    let given = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
-    let given = given.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-    if given.is_some_and(|(_, given)| equal(given.trim_ascii(), token.as_bytes())) { Ok(()) } else { Err(AdminError::Unauthorized) }
+    if is_right { Ok(()) } else { Err(AdminError::Unauthorized) }
 }
 
-/// Compares in a time that depends on the given text's length only.
-fn equal(given: &[u8], token: &[u8]) -> bool {
-    let mut different = u8::from(given.len() != token.len());
-    for (at, byte) in given.iter().enumerate() {
-        different |= byte ^ token[at % token.len().max(1)];
+/// The service door, for the operator.
+async fn serve_door(setup: &AdminSetup, desk: &Desk, request: Request<Incoming>) -> Result<door::Answer, Refusal> {
+    if setup.token.is_none() {
+        door::refuse_pages(request.headers())?;
     }
-    std::hint::black_box(different) == 0
-}
-
-fn is_local(host: &str) -> bool {
-    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(name, _)| name);
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let cores = setup.cores.get().ok_or_else(|| Problem::Unavailable("the node is starting".into()))?;
+    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+    let routed = door::route(&desk.book, request.method(), target, request.headers())?;
+    let too_large = |_| Problem::TooLarge(format!("a body has at most {REQUEST_BODY_BYTES_MAX} bytes"));
+    let body = Limited::new(request.into_body(), REQUEST_BODY_BYTES_MAX).collect().await.map_err(too_large)?.to_bytes();
+    // The connections of this listener are few, which bounds what they hold.
+    routed.answer(cores, &desk.operator, body, &mut |_| Ok(())).await
 }
 
 /// The actor of `/class/name`, percent-encoded as in a request's path.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::sync::watch;
+use tokio::task::LocalSet;
 use wasmkeep_storage::Address;
 
 use super::client::AdminClient;
@@ -35,6 +36,7 @@ impl Listener {
             phase: phase.clone(),
             metrics: Arc::new(Metrics::new(AppName::default())),
             cores: Arc::new(OnceLock::new()),
+            natives: Vec::new(),
         };
         let _core = setup.metrics.core(0);
         let socket = accept::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("binds");
@@ -45,7 +47,7 @@ impl Listener {
             let _context = runtime.enter();
             accept::listen(socket).expect("listens")
         };
-        let thread = thread::spawn(move || runtime.block_on(serve(listener, setup, stopped)));
+        let thread = thread::spawn(move || runtime.block_on(LocalSet::new().run_until(serve(listener, setup, stopped))));
         Self { address, phase, stop, thread: Some(thread) }
     }
 

@@ -21,6 +21,9 @@ pub(super) fn serve(settings: &Settings) -> Result<(), Fatal> {
     let (settings, reloader) = (settings.clone(), node.reloader());
     signals.attach(node.stopper(), move || reload(&settings, &reloader));
     let (http, admin) = (node.http_addr(), node.admin_addr());
+    if let Some(api) = node.api_addr() {
+        tracing::info!(%api, "the service door is open");
+    }
     tracing::info!(%http, %admin, cores, classes, pid = std::process::id(), "serving");
     node.wait()?;
     tracing::info!("stopped");

@@ -9,21 +9,23 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::file_queues::FileQueue;
+use super::file_natives::FileNative;
 use super::values::{check_class_name, check_env, nearest, parse_access, parse_app, shown};
 use super::{Access, AppName, ConfigError};
 use crate::limits::CONFIG_BYTES_MAX;
 
 /// Keys at the top of the file.
-const TOP_KEYS: &[&str] = &["actors", "app", "node", "queues"];
+const TOP_KEYS: &[&str] = &["actors", "app", "kv", "node", "queues"];
 /// Sections that later versions will read. Refused by name, so that nobody believes they have an effect.
-const LATER_KEYS: &[&str] = &["connections", "dev", "keyvalue", "kv"];
+const LATER_KEYS: &[&str] = &["connections", "dev", "keyvalue"];
 const ACTOR_KEYS: &[&str] = &["access", "component", "env"];
 /// Keys of `[node]`: the flags of `wasmkeep serve`, without their dashes.
 pub(super) const NODE_KEYS: &[&str] = &[
     "accept-journal-loss",
     "admin",
     "admin-token",
+    "api",
+    "api-tokens",
     "cores",
     "data",
     "database-mb",
@@ -44,7 +46,8 @@ pub(super) struct FileConfig {
     pub(super) app: Option<AppName>,
     pub(super) actors: Vec<FileActor>,
     pub(super) node: Vec<FileSetting>,
-    pub(super) queues: Vec<FileQueue>,
+    /// By name within their kind: queues and key-value.
+    pub(super) natives: Vec<FileNative>,
 }
 
 /// One `[actors.name]`.
@@ -162,7 +165,13 @@ impl Doc<'_> {
                 "queues" => {
                     for (name, value) in self.table("queues", value).into_iter().flatten() {
                         let queue = self.queue(name, value);
-                        config.queues.extend(queue);
+                        config.natives.extend(queue);
+                    }
+                }
+                "kv" => {
+                    for (name, value) in self.table("kv", value).into_iter().flatten() {
+                        let kv = self.kv(name, value);
+                        config.natives.extend(kv);
                     }
                 }
                 later if LATER_KEYS.contains(&later) => {
@@ -207,7 +216,9 @@ impl Doc<'_> {
             return None;
         };
         let text = match value.get_ref() {
-            DeValue::String(text) if matches!(known, "data" | "admin-token") => self.relative(text).display().to_string(),
+            DeValue::String(text) if matches!(known, "data" | "admin-token" | "api-tokens") => {
+                self.relative(text).display().to_string()
+            }
             DeValue::String(text) => text.to_string(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_string(),
             DeValue::Boolean(flag) => flag.to_string(),
@@ -244,7 +255,7 @@ mod tests {
         ));
         assert!(
             found.contains(
-                &"wasmkeep.toml:5: unknown key \"nod\" at the top of the file; did you mean \"node\"? (valid: actors, app, node, queues)"
+                &"wasmkeep.toml:5: unknown key \"nod\" at the top of the file; did you mean \"node\"? (valid: actors, app, kv, node, queues)"
                     .to_string()
             )
         );

@@ -1,17 +1,18 @@
 //! What a node is told before it starts: one plain struct, made from flags, environment and `wasmkeep.toml`, or by hand in tests.
 //!
 //! It checks everything that can be checked without touching components or data: after [`load`] every name obeys its grammar
-//! and every number its bounds. It opens nothing but the configuration file and the admin token's file.
+//! and every number its bounds. It opens nothing but the configuration file and the files of tokens.
 //!
 //! Precedence: flag, then environment, then file, then default. For `--actor`, `--access` and `--env` that holds per class (and
 //! per name), so a flag can replace one component and leave the file's other classes alone.
 
 mod cpus;
 mod file;
-mod file_queues;
+mod file_natives;
 mod live;
 mod native;
 mod settings;
+mod tokens;
 mod values;
 
 use std::collections::BTreeMap;
@@ -23,9 +24,13 @@ use std::time::Duration;
 
 pub use cpus::{allowed_cpus, cores_max};
 pub use live::{LiveClass, LiveClasses};
+pub(crate) use native::{CALLERS, OPERATOR};
 pub use native::{NativeConfig, NativeKind};
 pub use settings::{Settings, load, load_with};
+pub use tokens::ApiToken;
+pub(crate) use tokens::LOCAL;
 pub use values::{check_actor_name, check_class_name, parse_duration, parse_socket_address};
+pub(crate) use values::{nearest, shown};
 
 /// Everything `Node::start` needs to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,6 +47,10 @@ pub struct NodeConfig {
     pub admin: SocketAddr,
     /// What an admin request must carry as a bearer token.
     pub admin_token: Option<Secret>,
+    /// Where the service door is, if there is one.
+    pub api: Option<SocketAddr>,
+    /// Who may use it. `None`: every program of this machine.
+    pub api_tokens: Option<Vec<ApiToken>>,
     /// The node's data directory.
     pub data_dir: PathBuf,
     /// The classes that are served, by name.
@@ -68,6 +77,8 @@ impl Default for NodeConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             admin_token: None,
+            api: None,
+            api_tokens: None,
             data_dir: PathBuf::from("wasmkeep-data"),
             classes: Vec::new(),
             natives: Vec::new(),

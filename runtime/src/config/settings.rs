@@ -12,9 +12,13 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::file::{self, FileConfig};
-use super::file_queues::FileQueue;
+use super::file_natives::FileNative;
+use super::native::CALLERS;
 use super::values::{check_class_name, check_env, nearest, parse_access, parse_duration, parse_socket_address, shown};
-use super::{Access, Budgets, ClassConfig, ConfigError, Env, IoChoice, LogFormat, MB, NativeConfig, NodeConfig, Secret, cores_max};
+use super::{
+    Access, ApiToken, Budgets, ClassConfig, ConfigError, Env, IoChoice, LogFormat, MB, NativeConfig, NodeConfig, Secret, cores_max,
+    tokens,
+};
 use crate::limits::{CLASS_ENV_BYTES_MAX, CLASSES_MAX};
 
 /// The file that is read when none is named, if it is there.
@@ -40,6 +44,12 @@ pub struct Settings {
     /// A file whose text every admin request must carry as a bearer token; needed when --admin is not a loopback address
     #[arg(long, value_name = "FILE", env = "WASMKEEP_ADMIN_TOKEN")]
     pub admin_token: Option<PathBuf>,
+    /// The service door: key-value and queues for programs that are no actors [default: none]
+    #[arg(long, value_name = "HOST:PORT", env = "WASMKEEP_API", value_parser = parse_socket_address)]
+    pub api: Option<SocketAddr>,
+    /// A file of lines `name token`: who may use the service door; needed when --api is not a loopback address
+    #[arg(long, value_name = "FILE", env = "WASMKEEP_API_TOKENS")]
+    pub api_tokens: Option<PathBuf>,
     /// The data directory; one process at a time [default: ./wasmkeep-data]
     #[arg(long, value_name = "DIR", env = "WASMKEEP_DATA")]
     pub data: Option<PathBuf>,
@@ -167,9 +177,9 @@ impl Merge<'_> {
         let listen = self.pick(settings.listen, "listen", parse_socket_address, SocketAddr::from(([127, 0, 0, 1], 8080)));
         let admin = self.pick(settings.admin, "admin", parse_socket_address, SocketAddr::from(([127, 0, 0, 1], 9090)));
         let admin_token = self.admin_token(settings, admin);
-        if listen == admin && listen.port() != 0 {
-            self.problems.push(format!("listen and admin are both {listen}; they must differ"));
-        }
+        let api = self.pick(settings.api.map(Some), "api", |text| parse_socket_address(text).map(Some), None);
+        let api_tokens = self.api_tokens(settings, api);
+        self.differ(&[("listen", Some(listen)), ("admin", Some(admin)), ("api", api)]);
         NodeConfig {
             app: self.file.app.clone().unwrap_or_default(),
             cores,
@@ -177,6 +187,8 @@ impl Merge<'_> {
             listen,
             admin,
             admin_token,
+            api,
+            api_tokens,
             data_dir: self.pick(settings.data.clone(), "data", |text| Ok(PathBuf::from(text)), PathBuf::from("wasmkeep-data")),
             classes,
             natives: Vec::new(),
@@ -204,6 +216,37 @@ impl Merge<'_> {
             self.problems.push(format!("event-cpu ({cpu:?}) is longer than event-wall ({wall:?}); an event could never use it"));
         }
         budgets
+    }
+
+    fn differ(&mut self, addresses: &[(&str, Option<SocketAddr>)]) {
+        for (at, (name, address)) in addresses.iter().enumerate() {
+            let same = addresses[..at].iter().find(|(_, other)| other == address);
+            if let (Some((other, _)), Some(address)) = (same, address.filter(|address| address.port() != 0)) {
+                self.problems.push(format!("{other} and {name} are both {address}; they must differ"));
+            }
+        }
+    }
+
+    fn api_tokens(&mut self, settings: &Settings, api: Option<SocketAddr>) -> Option<Vec<ApiToken>> {
+        let path = self.pick(settings.api_tokens.clone().map(Some), "api-tokens", |text| Ok(Some(PathBuf::from(text))), None);
+        match (api, path) {
+            (Some(api), None) if !api.ip().is_loopback() => {
+                self.problems
+                    .push(format!("api is {api}, which others can reach; give --api-tokens FILE, or use a loopback address"));
+                None
+            }
+            (None, Some(_)) => {
+                self.problems.push("api-tokens is given and api is not: there is no service door to guard".into());
+                None
+            }
+            (_, path) => match tokens::read(&path?) {
+                Ok(tokens) => Some(tokens),
+                Err(problems) => {
+                    self.problems.extend(problems);
+                    None
+                }
+            },
+        }
     }
 
     fn admin_token(&mut self, settings: &Settings, admin: SocketAddr) -> Option<Secret> {
@@ -258,26 +301,27 @@ impl Merge<'_> {
 
     /// Checks native classes against all others: each name is one class, and whoever is named is served.
     fn natives(&mut self, classes: &[ClassConfig]) -> Vec<NativeConfig> {
-        let queues = &self.file.queues;
+        let natives = &self.file.natives;
         let served: Vec<&str> =
-            classes.iter().map(|class| &*class.name).chain(queues.iter().map(|queue| &*queue.config.name)).collect();
+            classes.iter().map(|class| &*class.name).chain(natives.iter().map(|native| &*native.config.name)).collect();
         if served.len() > CLASSES_MAX {
             self.problems.push(format!("there are {} classes; at most {CLASSES_MAX} are served by one node", served.len()));
         }
-        for FileQueue { config, place } in queues {
-            if classes.iter().any(|class| class.name == config.name) {
-                self.problems
-                    .push(format!("{place}: {} is a class of actors already; name the queue class otherwise", config.name));
+        for FileNative { config, place } in natives {
+            if served.iter().filter(|name| **name == &*config.name).count() > 1 {
+                self.problems.push(format!("{place}: {} is a class already; name this one otherwise", config.name));
             }
             for (key, named) in config.named() {
                 let class = named.split('/').next().unwrap_or_default();
-                if !served.contains(&class) {
+                // Programs at the service door are callers of this name; they are no class.
+                let is_door = key == "allow" && class == CALLERS;
+                if !served.contains(&class) && !is_door {
                     let near = nearest(class, &served);
                     self.problems.push(format!("{place}: {key} names class {}, which is not served{near}", shown(class)));
                 }
             }
         }
-        queues.iter().map(|queue| queue.config.clone()).collect()
+        natives.iter().map(|native| native.config.clone()).collect()
     }
 
     fn components(&mut self, what: &str, list: &[String], drafts: &mut BTreeMap<String, Draft>) {

@@ -242,17 +242,17 @@ pub struct CoreHandle(Rc<Core>);
 
 impl CoreHandle {
     /// Sends a request to its actor, on whichever core that is, and waits for what may leave the node. The event goes on if the
-    /// future is dropped.
-    pub async fn request(&self, address: Address, request: Request) -> Outcome {
+    /// future is dropped. A caller must be one that the host vouches for; without one the request comes from outside.
+    pub async fn request(&self, caller: Option<Address>, address: Address, request: Request) -> Outcome {
         let core = &self.0;
         if core.core_of(&address) != core.index {
-            return core.request_remote(address, request, None, Vec::new()).await;
+            return core.request_remote(address, request, caller, Vec::new()).await;
         }
         let slot = Slot::new();
         core.submit(Wake::Event(Box::new(Event {
             address,
             work: Work::Request(request),
-            caller: None,
+            caller,
             chain: Vec::new(),
             positions: Positions::default(),
             deadline_ns: core.now_ns().saturating_add(core.event_wall_ns()),
@@ -263,8 +263,8 @@ impl CoreHandle {
 }
 
 impl Actors for CoreHandle {
-    fn request(&self, address: Address, request: Request) -> impl Future<Output = Outcome> + 'static {
+    fn request(&self, caller: Option<Address>, address: Address, request: Request) -> impl Future<Output = Outcome> + 'static {
         let core = self.clone();
-        async move { core.request(address, request).await }
+        async move { core.request(caller, address, request).await }
     }
 }

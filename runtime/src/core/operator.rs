@@ -1,17 +1,19 @@
 //! What the admin listener asks about actors, answered on the cores that have them.
 
+use std::future::Future;
 use std::rc::Rc;
 
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use wasmkeep_storage::sql::Connection;
-use wasmkeep_storage::{Address, Positions};
+use wasmkeep_storage::{Address, Positions, store};
 
 use super::Core;
 use super::reply::ReplyTo;
 use super::wake::{Event, Remote, Wake, Work};
 use crate::admin::{AdminError, AdminRequest, rows_to_json};
-use crate::event::{Outcome, Problem, Response};
+use crate::event::{Outcome, Problem, Request, Response};
+use crate::http::Actors;
 use crate::router;
 
 /// A question to one core.
@@ -22,6 +24,8 @@ pub(crate) enum Question {
     Show { address: Address, answer: oneshot::Sender<Result<serde_json::Value, AdminError>> },
     /// A statement in one's database.
     Sql { address: Address, sql: String, answer: oneshot::Sender<Outcome>, unknown: oneshot::Sender<()> },
+    /// A request for one of its actors, which is made if there is none, from a caller that the host vouches for.
+    Request { caller: Option<Address>, address: Address, request: Request, answer: oneshot::Sender<Outcome> },
 }
 
 /// All cores of a node, for threads that are none of them.
@@ -91,6 +95,20 @@ impl Cores {
     }
 }
 
+impl Actors for Cores {
+    fn request(&self, caller: Option<Address>, address: Address, request: Request) -> impl Future<Output = Outcome> + 'static {
+        let sender = self.senders[router::core_of(&address, self.count())].clone();
+        async move {
+            let (answer, answered) = oneshot::channel();
+            let question = Question::Request { caller, address, request, answer };
+            match sender.send(Remote::Question(question)).await {
+                Ok(()) => answered.await.unwrap_or(Outcome::Problem(Problem::UnknownOutcome)),
+                Err(_) => Outcome::Problem(Problem::Draining),
+            }
+        }
+    }
+}
+
 fn stopping() -> AdminError {
     AdminError::Problem(Problem::Draining)
 }
@@ -107,15 +125,7 @@ pub(super) fn answer(core: &Rc<Core>, question: Question) {
         Question::Sql { address, sql, answer, unknown } => match core.store.meta(&address) {
             Ok(Some(_)) => {
                 drop(unknown);
-                core.submit(Wake::Event(Box::new(Event {
-                    address,
-                    work: Work::Sql(sql),
-                    caller: None,
-                    chain: Vec::new(),
-                    positions: Positions::default(),
-                    deadline_ns: core.now_ns().saturating_add(core.event_wall_ns()),
-                    reply: ReplyTo::Operator(answer),
-                })));
+                submit(core, None, address, Work::Sql(sql), answer);
             }
             Ok(None) => drop(unknown.send(())),
             Err(error) => {
@@ -123,7 +133,20 @@ pub(super) fn answer(core: &Rc<Core>, question: Question) {
                 drop(answer.send(Outcome::Problem(Problem::Unavailable(error.to_string()))));
             }
         },
+        Question::Request { caller, address, request, answer } => submit(core, caller, address, Work::Request(request), answer),
     }
+}
+
+fn submit(core: &Rc<Core>, caller: Option<Address>, address: Address, work: Work, answer: oneshot::Sender<Outcome>) {
+    core.submit(Wake::Event(Box::new(Event {
+        address,
+        work,
+        caller,
+        chain: Vec::new(),
+        positions: Positions::default(),
+        deadline_ns: core.now_ns().saturating_add(core.event_wall_ns()),
+        reply: ReplyTo::Operator(answer),
+    })));
 }
 
 fn list(core: &Core, class: Option<&str>, after: Option<&str>, limit: usize) -> Result<Vec<Address>, AdminError> {
@@ -148,7 +171,7 @@ fn show(core: &Core, address: &Address) -> Result<serde_json::Value, AdminError>
     Ok(json!({
         "address": address.to_string(),
         "core": core.index,
-        "partition": router::partition(&address.class, &address.name),
+        "partition": store::partition(&address.class, &address.name),
         "state": state,
         "alarm": meta.alarm.map(|alarm| json!({ "at_ms": alarm.at_ms, "attempts": alarm.attempt })),
         "version": format!("{:032x}", meta.init_version),

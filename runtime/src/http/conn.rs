@@ -16,8 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::Actors;
-use super::exchange::exchange;
+use super::exchange::{Service, exchange};
 use super::front::{Command, Conn, Registered};
 use crate::limits::{H2_STREAMS_MAX, H2_WINDOW_BYTES, HEAD_BYTES_MAX, REQUEST_BODY_BYTES_MAX};
 
@@ -28,13 +27,13 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const LINGER_BYTES_MAX: usize = 4 * REQUEST_BODY_BYTES_MAX;
 
 /// Serves a connection to its end.
-pub(super) async fn serve<A: Actors>(actors: A, entry: Registered, stream: TcpStream) {
+pub(super) async fn serve<S: Service>(service: S, entry: Registered, stream: TcpStream) {
     let conn = &entry.conn;
     let mut stream = Tracked { stream, conn: Rc::clone(conn), ahead: Vec::new(), eof: false, shut: false, discarded: 0 };
     let detected = drive(conn, stream.detect(), |_| {}).await;
     let Some(Ok(multiplexed)) = detected else { return };
     let service_conn = Rc::clone(conn);
-    let service = service_fn(move |request| exchange(actors.clone(), Rc::clone(&service_conn), request));
+    let service = service_fn(move |request| exchange(service.clone(), Rc::clone(&service_conn), request));
     let io = TokioIo::new(stream);
     // How a connection ended is its client's business: errors here are bad bytes, resets and timeouts of theirs.
     if multiplexed {

@@ -1,5 +1,8 @@
 //! How a [`Problem`] looks over HTTP: RFC 9457, with types that never change.
 
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{self, HeaderValue};
 use serde::Serialize;
 
 use crate::event::Problem;
@@ -103,6 +106,19 @@ impl Problem {
         let body = Body { r#type: self.slug(), title: self.title(), status: self.status(), detail: &detail };
         // Strings and a number: this cannot fail.
         serde_json::to_vec(&body).unwrap_or_default()
+    }
+
+    /// The whole answer.
+    #[must_use]
+    pub fn to_http(&self) -> http::Response<Bytes> {
+        let mut answer = http::Response::new(Bytes::from(self.to_json()));
+        *answer.status_mut() = StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = answer.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_seconds() {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        answer
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod disk;
+pub(crate) mod door;
 pub(crate) mod process;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -70,6 +71,13 @@ impl TestNode {
         }
     }
 
+    /// Begins to stop it; the thread ends when it has stopped.
+    pub(crate) fn stop_later(&mut self) -> std::thread::JoinHandle<()> {
+        let handle = self.handle.take().expect("runs");
+        handle.shutdown();
+        std::thread::spawn(move || handle.wait().expect("stops cleanly"))
+    }
+
     /// Starts it on the same data.
     pub(crate) fn again(&mut self) {
         self.try_again().expect("starts");
@@ -110,6 +118,11 @@ impl TestNode {
 
     pub(crate) fn admin(&self) -> SocketAddr {
         self.handle.as_ref().expect("runs").admin_addr()
+    }
+
+    /// Where the service door is.
+    pub(crate) fn api(&self) -> SocketAddr {
+        self.handle.as_ref().expect("runs").api_addr().expect("it has a service door")
     }
 
     pub(crate) fn client(&self) -> Client {

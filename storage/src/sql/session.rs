@@ -112,31 +112,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Begins a part of the transaction that can be undone alone. One at a time.
-    ///
-    /// # Errors
-    /// As `exec`.
-    pub fn savepoint(&mut self) -> Result<(), SqlError> {
-        self.run("SAVEPOINT item", [].into_iter(), |_| true)
-    }
-
-    /// Keeps what was done since the savepoint.
-    ///
-    /// # Errors
-    /// As `exec`.
-    pub fn release(&mut self) -> Result<(), SqlError> {
-        self.run("RELEASE item", [].into_iter(), |_| true)
-    }
-
-    /// Undoes what was done since the savepoint, and ends it.
-    ///
-    /// # Errors
-    /// As `exec`.
-    pub fn undo(&mut self) -> Result<(), SqlError> {
-        self.run("ROLLBACK TO item", [].into_iter(), |_| true)?;
-        self.release()
-    }
-
     /// Commits. `durable` makes it durable class, whether or not anything was changed: what leaves the actor later waits for
     /// whatever was read or written here.
     ///

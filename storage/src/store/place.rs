@@ -18,14 +18,38 @@ const NAME_BYTES_MAX: usize = 200;
 /// not a letter.
 pub(crate) const CATALOG_CLASS: &str = "_catalog";
 
-/// The partition of an address: `xxh3_64("class/name") mod 256`.
+/// What precedes the number of a key-value shard in its actor's name.
+const SHARD_PREFIX: &str = "shard-";
+
+/// The partition of an address: `xxh3_64("class/name") mod 256`; for a name that is `shard-` and a number `i`, which is what the
+/// shards of key-value classes are called, `(xxh3_64(class) + i) mod 256`, so that a few shards spread evenly over cores.
 #[must_use]
 pub fn partition(class: &str, name: &str) -> u32 {
-    let mut text = String::with_capacity(class.len() + name.len() + 1);
-    text.push_str(class);
-    text.push('/');
-    text.push_str(name);
-    u32::try_from(xxh3_64(text.as_bytes()) % u64::from(PARTITIONS)).unwrap_or(0)
+    let hash = match shard_number(name) {
+        Some(index) => xxh3_64(class.as_bytes()).wrapping_add(index.into()),
+        None => hash(class, name),
+    };
+    u32::try_from(hash % u64::from(PARTITIONS)).unwrap_or(0)
+}
+
+/// Of `class/name`, put together on the stack if it fits: every request asks for its core.
+fn hash(class: &str, name: &str) -> u64 {
+    let mut text = [0_u8; 64 + 256];
+    let length = class.len() + 1 + name.len();
+    if length > text.len() {
+        return xxh3_64(format!("{class}/{name}").as_bytes());
+    }
+    text[..class.len()].copy_from_slice(class.as_bytes());
+    text[class.len()] = b'/';
+    text[class.len() + 1..length].copy_from_slice(name.as_bytes());
+    xxh3_64(&text[..length])
+}
+
+/// The number of a shard, written as `u32` is: no sign, no zeros before it.
+fn shard_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix(SHARD_PREFIX)?;
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits.len() == 1 || !digits.starts_with('0'));
+    if is_plain { digits.parse().ok() } else { None }
 }
 
 /// The core that has a partition.
@@ -101,8 +125,28 @@ mod tests {
     }
 
     #[test]
+    fn shards_follow_one_another_and_only_their_own_names_do() {
+        let first = partition("settings", "shard-0");
+        assert_eq!(u64::from(first), xxh3_64(b"settings") % 256);
+        for (name, index) in
+            [("shard-1", 1), ("shard-10", 10), ("shard-255", 255), ("shard-256", 256), ("shard-4294967295", u32::MAX)]
+        {
+            assert_eq!(partition("settings", name), (first + index % 256) % 256, "{name}");
+        }
+        for name in ["shard-", "shard-01", "shard-+1", "shard-1 ", "Shard-1", "shard-4294967296", "shard"] {
+            assert_eq!(u64::from(partition("settings", name)), xxh3_64(format!("settings/{name}").as_bytes()) % 256, "{name}");
+        }
+    }
+
+    #[test]
     fn a_partition_is_a_persisted_fact() {
-        assert_eq!(partition("counter", "ann"), partition("counter", "ann"));
+        // A data directory written by one version is read by the next.
+        let known = [("counter", "a"), ("counter", "b"), ("orders", "é"), ("a", "/"), ("a", "x/y")];
+        assert_eq!(known.map(|(class, name)| partition(class, name)), [159, 102, 176, 165, 214]);
+        let (class, longest) = ("c".repeat(63), "n".repeat(256));
+        for name in [&longest, &format!("{longest}n")] {
+            assert_eq!(u64::from(partition(&class, name)), xxh3_64(format!("{class}/{name}").as_bytes()) % 256);
+        }
         let base = base_path(Path::new("d"), &Address::new("counter", "ann"));
         assert_eq!(base, Path::new("d/actors/counter").join(format!("{:02x}", partition("counter", "ann"))).join("ann.sqlite"));
     }

@@ -95,7 +95,7 @@ fn a_statement_that_fails_fails_its_request_alone() {
 
 #[test]
 fn an_alarm_that_fails_sweeps_nothing_and_comes_again() {
-    let mut host = Host::with(Config { operation_window_ms: 50 });
+    let mut host = Host::with(Config { operation_window_ms: 50, ..Config::default() });
     host.write(&Write::Put { key: b"a", value: b"", expect: Expect::Any, ttl_ms: Some(50) }, Options::new().operation(b"op"));
     host.now += 20_000;
     let (now, alarm) = (host.now, host.machine.alarm());

@@ -255,7 +255,7 @@ fn the_tables_are_those_that_are_promised() {
 #[test]
 fn a_configuration_out_of_range_is_refused() {
     for operation_window_ms in [0, 7 * 24 * 3_600_000 + 1, u64::MAX] {
-        let opened = Machine::open(&mut Memory::new(), Config { operation_window_ms }, START);
+        let opened = Machine::open(&mut Memory::new(), Config { operation_window_ms, ..Config::default() }, START);
         assert!(matches!(opened, Err(DatabaseError::Other(words)) if words.contains("must be from 1 to")));
     }
 }

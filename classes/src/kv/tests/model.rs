@@ -66,7 +66,7 @@ fn is_there(row: &Known, now: i64) -> bool {
 
 impl Life {
     fn new() -> Self {
-        let host = Host::with(Config { operation_window_ms: WINDOW_MS });
+        let host = Host::with(Config { operation_window_ms: WINDOW_MS, ..Config::default() });
         Self { host, kept: Kept::default(), durable: Kept::default(), newest: 0, time: 0 }
     }
 

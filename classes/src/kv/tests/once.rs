@@ -111,7 +111,7 @@ fn an_id_is_remembered_for_an_hour_and_then_swept() {
 
 #[test]
 fn ids_are_swept_five_hundred_at_a_time() {
-    let mut host = Host::with(Config { operation_window_ms: 100 });
+    let mut host = Host::with(Config { operation_window_ms: 100, ..Config::default() });
     for id in 0..700_u32 {
         increment(&mut host, &id.to_be_bytes(), 1).expect("is a number");
     }

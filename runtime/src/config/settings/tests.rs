@@ -1,8 +1,9 @@
 //! Where settings come from, which one wins, and what is refused in which words.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
-use wasmkeep_classes::queue;
+use wasmkeep_classes::{kv, queue};
 
 use super::*;
 use crate::config::NativeKind;
@@ -35,6 +36,13 @@ impl Fixture {
     }
 }
 
+/// Writes a file `tokens` that only its owner may read.
+fn write_tokens(fixture: &Fixture, text: &str) {
+    let path = fixture.directory.path().join("tokens");
+    fs::write(&path, text).expect("writes");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("sets");
+}
+
 fn list(items: &[&str]) -> Vec<String> {
     items.iter().map(ToString::to_string).collect()
 }
@@ -54,11 +62,13 @@ fn without_anything_said_the_defaults_are_the_documented_ones() {
 #[test]
 fn every_key_of_the_file_is_read() {
     let mut fixture = Fixture::new(
-        "app = \"acme/shop\"\n[node]\ncores = 1\nlisten = \"127.0.0.1:1\"\nadmin = \"0.0.0.0:2\"\nadmin-token = \"token\"\ndata = \"d\"\n\
+        "app = \"acme/shop\"\n[node]\ncores = 1\nlisten = \"127.0.0.1:1\"\nadmin = \"0.0.0.0:2\"\nadmin-token = \"token\"\napi = \"0.0.0.0:3\"\n\
+         api-tokens = \"tokens\"\ndata = \"d\"\n\
          io = \"threads\"\naccept-journal-loss = true\nidle = \"1s\"\ndrain = \"2s\"\nevent-wall = \"4s\"\nevent-cpu = \"3s\"\n\
          memory-mb = 5\ndatabase-mb = 6\njournal-mb = 70\nlog = \"json\"\n",
     );
     fs::write(fixture.directory.path().join("token"), "0123456789abcdef\n").expect("writes");
+    write_tokens(&fixture, "shop fedcba9876543210\n");
     let config = fixture.config();
     let seconds = Duration::from_secs;
     let expected = NodeConfig {
@@ -68,6 +78,8 @@ fn every_key_of_the_file_is_read() {
         listen: SocketAddr::from(([127, 0, 0, 1], 1)),
         admin: SocketAddr::from(([0, 0, 0, 0], 2)),
         admin_token: Some(Secret("0123456789abcdef".into())),
+        api: Some(SocketAddr::from(([0, 0, 0, 0], 3))),
+        api_tokens: Some(vec![ApiToken { name: "shop".into(), token: Secret("fedcba9876543210".into()) }]),
         data_dir: fixture.directory.path().join("d"),
         classes: Vec::new(),
         natives: Vec::new(),
@@ -165,6 +177,41 @@ fn an_admin_listener_that_others_reach_needs_a_token() {
 }
 
 #[test]
+fn a_service_door_that_others_reach_needs_tokens_and_none_of_them_is_printed() {
+    let mut fixture = Fixture::new("");
+    assert_eq!((fixture.config().api, fixture.config().api_tokens), (None, None));
+    fixture.settings.api = Some(SocketAddr::from(([127, 0, 0, 1], 8081)));
+    assert_eq!(fixture.config().api, fixture.settings.api);
+    fixture.settings.api = Some(SocketAddr::from(([0, 0, 0, 0], 8081)));
+    assert!(fixture.problems()[0].contains("--api-tokens FILE"));
+    fixture.settings.api_tokens = Some(fixture.directory.path().join("tokens"));
+    assert!(fixture.problems()[0].contains("No such file"));
+    write_tokens(&fixture, "shop hunter2\n");
+    assert!(fixture.problems()[0].ends_with("tokens:1: a token is 16 to 256 visible ASCII characters"));
+    write_tokens(&fixture, "shop fedcba9876543210\n");
+    let text = format!("{:?}", fixture.config());
+    assert!(text.contains("shop") && !text.contains("fedcba9876543210"), "{text}");
+    fixture.settings.api = None;
+    assert_eq!(fixture.problems(), ["api-tokens is given and api is not: there is no service door to guard"]);
+}
+
+#[test]
+fn listeners_must_differ() {
+    let mut fixture = Fixture::new("");
+    fixture.settings.api = Some(SocketAddr::from(([127, 0, 0, 1], 9090)));
+    assert_eq!(fixture.problems(), ["admin and api are both 127.0.0.1:9090; they must differ"]);
+}
+
+#[test]
+fn programs_at_the_service_door_may_be_named_among_who_may_call() {
+    let natives = Fixture::new("[queues.a]\nallow = [\"_api\"]\n[queues.b]\nallow = [\"_api/shop\"]\n").config().natives;
+    assert!(natives[0].allows("_api", "any") && !natives[0].allows("web", "main"));
+    assert!(natives[1].allows("_api", "shop") && !natives[1].allows("_api", "other") && natives[1].allows("_operator", "admin"));
+    let problems = Fixture::new("[queues.a]\nconsumer = \"_api/shop\"\n[queues.b]\nallow = [\"_operator\"]\n").problems();
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+}
+
+#[test]
 fn a_class_needs_a_component_and_a_file_that_is_named_must_exist() {
     let problems = Fixture::new("[actors.a]\naccess = \"public\"\n").problems();
     assert_eq!(problems, ["class a has no component; give component = \"FILE.wasm\" in [actors.a]"]);
@@ -188,7 +235,7 @@ fn a_queue_class_is_read_with_every_key_and_its_defaults() {
     );
     let natives = fixture.config().natives;
     let (mail, pull) = (&natives[0], &natives[1]);
-    let NativeKind::Queue(queue) = &mail.kind;
+    let NativeKind::Queue(queue) = &mail.kind else { panic!("{mail:?}") };
     let expected = queue::Config {
         consumer: Some("mailer/main".into()),
         batch: 100,
@@ -216,9 +263,40 @@ fn what_is_wrong_with_a_queue_class_is_said_with_its_line_and_what_would_be_righ
     let named = Fixture::new("[actors.mailer]\ncomponent = \"m\"\n[queues.mailer]\n[queues.q]\nconsumer = \"mailr/main\"\n");
     let problems = named.problems();
     assert_eq!(problems.len(), 2, "{problems:#?}");
-    assert!(problems[0].contains("mailer is a class of actors already"), "{problems:#?}");
+    assert!(problems[0].contains("mailer is a class already"), "{problems:#?}");
     assert!(
         problems[1].ends_with("consumer names class \"mailr\", which is not served; did you mean \"mailer\"?"),
         "{problems:#?}"
     );
+}
+
+#[test]
+fn a_key_value_class_has_a_number_of_shards_and_may_have_more() {
+    let fixture = Fixture::new(
+        "[actors.web]\ncomponent = \"w\"\n[kv.a]\nshards = 8\n[kv.b]\nshards = 1\nallow = [\"web/main\"]\noperation-window = \"5m\"\n",
+    );
+    let natives = fixture.config().natives;
+    assert_eq!(natives[0], NativeConfig::kv("a", 8));
+    assert_eq!(natives[1].kind, NativeKind::Kv(kv::Config { operation_window_ms: 300_000, shards: Some(1) }));
+    assert!(natives[0].allows("a", "b") && natives[1].allows("web", "main") && !natives[1].allows("web", "x"));
+}
+
+#[test]
+fn what_is_wrong_with_a_key_value_class_is_said_with_its_line_and_what_would_be_right() {
+    let fixture = Fixture::new(
+        "[kv.a]\n[kv.b]\nshards = 0\n[kv.c]\nshards = 4097\n[kv.d]\nshards = \"8\"\n[kv.e]\nshard = 8\n[kv.f]\nshards = 1\nconsumer = 1\n",
+    );
+    let problems = fixture.problems();
+    for words in [
+        "toml:1: in [kv.a]: shards is missing",
+        "in [kv.b]: 0 shards: must be from 1 to 4096",
+        "in [kv.c]: 4097 shards: must be from 1 to 4096",
+        "toml:7: shards must be a whole number",
+        "did you mean \"shards\"?",
+        "unknown key \"consumer\" in [kv.f] (valid: allow, operation-window, shards)",
+    ] {
+        assert!(problems.iter().any(|problem| problem.contains(words)), "{words}: {problems:#?}");
+    }
+    let twice = Fixture::new("[queues.a]\n[kv.a]\nshards = 1\n").problems();
+    assert!(twice[0].contains("a is a class already"), "{twice:#?}");
 }

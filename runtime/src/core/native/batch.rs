@@ -1,12 +1,16 @@
-//! One transaction of a queue: whatever waited for it, each item between two savepoints, and one commit.
+//! One transaction of a native actor: whatever waited for it, and one commit.
+//!
+//! Failing is rare and costs a second run: if one item fails, all of them are taken back and the task does each alone. Savepoints
+//! around every item would save that, and cost every batch an eighth of its time.
 
 use wasmkeep_classes::database::DatabaseError;
 use wasmkeep_classes::host::{self, Effect, Reply};
-use wasmkeep_classes::queue::{Delivery, Machine};
+use wasmkeep_classes::queue::Delivery;
 use wasmkeep_storage::sql::Session;
 
 use super::database::{Tables, database_error};
-use crate::limits::DELIVERY_WITHDRAWN_MS;
+use super::machine::Machine;
+use crate::limits::{DELIVERY_WITHDRAWN_MS, NATIVE_REPLY_BYTES_MAX};
 
 /// One thing to do.
 pub(super) enum Item {
@@ -33,31 +37,40 @@ pub(super) type Done = Result<Option<Reply>, DatabaseError>;
 
 /// What one transaction did. Nothing of it is kept unless it was committed, which is what it being here means.
 pub(super) struct Batch {
+    /// For each item, in order, as far as the answers' sizes let it go on: the rest is left to another batch.
     pub(super) done: Vec<Done>,
     pub(super) deliveries: Vec<Delivery>,
-    /// What failed of what was due, if it did.
-    pub(super) due: Result<(), DatabaseError>,
+    /// See [`super::machine::Due::has_more`].
+    pub(super) has_more_due: bool,
     pub(super) effect: Effect,
 }
 
 /// Why nothing of a transaction is kept.
 pub(super) enum Failed {
-    /// It vanished under one of the items, whose error this is.
-    Vanished(DatabaseError),
+    /// One of the items failed.
+    Item(DatabaseError),
+    /// What was due failed.
+    Due(DatabaseError),
     /// It could not be begun or committed.
     Commit(DatabaseError),
 }
 
-/// Does the items, then what is due if it may be pushed now. After an error the machine's memory is as it was before.
+/// Does the items, then what is due if that may be begun now. After an error the machine's memory is as it was before.
 pub(super) fn run(
     db: &mut Session<'_>,
     machine: &mut Machine,
     now_ms: u64,
     items: &[Item],
-    may_push: bool,
+    may_begin: bool,
 ) -> Result<Batch, Failed> {
+    let is_due = may_begin && machine.alarm().is_some_and(|at_ms| at_ms <= now_ms);
+    let only_reads = |item: &Item| matches!(item, Item::Request { path, .. } if machine.only_reads(path));
     let before = machine.state();
-    let result = transaction(db, machine, now_ms, items, may_push);
+    let result = if !is_due && items.iter().all(only_reads) {
+        do_items(db, machine, now_ms, items)
+    } else {
+        transaction(db, machine, now_ms, items, may_begin)
+    };
     if result.is_err() {
         db.rollback();
         machine.restore(before);
@@ -65,56 +78,33 @@ pub(super) fn run(
     result
 }
 
-fn transaction(db: &mut Session<'_>, machine: &mut Machine, now_ms: u64, items: &[Item], may_push: bool) -> Result<Batch, Failed> {
-    let mut batch = Batch { done: Vec::with_capacity(items.len()), deliveries: Vec::new(), due: Ok(()), effect: Effect::Read };
+fn transaction(db: &mut Session<'_>, machine: &mut Machine, now_ms: u64, items: &[Item], may_begin: bool) -> Result<Batch, Failed> {
     db.begin().map_err(|error| Failed::Commit(database_error(error)))?;
-    for what in items {
-        let done = apart(db, machine, |tables, machine| one(tables, machine, now_ms, what))?;
-        batch.done.push(done.map(|(reply, effect)| {
-            batch.effect = batch.effect.max(effect);
-            reply
-        }));
-    }
-    while may_push && machine.alarm().is_some_and(|at_ms| at_ms <= now_ms) {
-        match apart(db, machine, |tables, machine| machine.on_alarm(tables, now_ms))? {
-            Ok(alarmed) => {
-                batch.effect = batch.effect.max(alarmed.effect);
-                let is_done = alarmed.delivery.is_none() && alarmed.effect == Effect::Read;
-                batch.deliveries.extend(alarmed.delivery);
-                if is_done {
-                    break;
-                }
-            }
-            Err(error) => {
-                batch.due = Err(error);
-                break;
-            }
-        }
+    let mut batch = do_items(db, machine, now_ms, items)?;
+    if may_begin && machine.alarm().is_some_and(|at_ms| at_ms <= now_ms) {
+        let due = machine.on_due(&mut Tables(db), now_ms).map_err(Failed::Due)?;
+        batch.effect = due.effect.map_or(batch.effect, |effect| batch.effect.max(effect));
+        batch.has_more_due = due.has_more;
+        batch.deliveries = due.deliveries;
     }
     db.commit(batch.effect == Effect::Durable).map_err(|error| Failed::Commit(database_error(error)))?;
     Ok(batch)
 }
 
-/// Does one thing between two savepoints: if it fails, it alone is undone.
-fn apart<T>(
-    db: &mut Session<'_>,
-    machine: &mut Machine,
-
-    what: impl FnOnce(&mut Tables<'_, '_>, &mut Machine) -> Result<T, DatabaseError>,
-) -> Result<Result<T, DatabaseError>, Failed> {
-    db.savepoint().map_err(|error| Failed::Vanished(database_error(error)))?;
-    let before = machine.state();
-    match what(&mut Tables(db), machine) {
-        Ok(done) => {
-            db.release().map_err(|error| Failed::Vanished(database_error(error)))?;
-            Ok(Ok(done))
+fn do_items(db: &mut Session<'_>, machine: &mut Machine, now_ms: u64, items: &[Item]) -> Result<Batch, Failed> {
+    let done = Vec::with_capacity(items.len());
+    let mut batch = Batch { done, deliveries: Vec::new(), has_more_due: false, effect: Effect::Read };
+    let mut bytes = 0;
+    for item in items {
+        if bytes > NATIVE_REPLY_BYTES_MAX {
+            break;
         }
-        Err(error) if db.undo().is_ok() => {
-            machine.restore(before);
-            Ok(Err(error))
-        }
-        Err(error) => Err(Failed::Vanished(error)),
+        let (reply, effect) = one(&mut Tables(db), machine, now_ms, item).map_err(Failed::Item)?;
+        bytes += reply.as_ref().map_or(0, |reply| reply.body.len());
+        batch.effect = batch.effect.max(effect);
+        batch.done.push(Ok(reply));
     }
+    Ok(batch)
 }
 
 fn one(db: &mut Tables<'_, '_>, machine: &mut Machine, now_ms: u64, item: &Item) -> Result<(Option<Reply>, Effect), DatabaseError> {
@@ -125,10 +115,11 @@ fn one(db: &mut Tables<'_, '_>, machine: &mut Machine, now_ms: u64, item: &Item)
             Ok((Some(reply), effect))
         }
         Item::Ended { number, end } => {
+            let Some(queue) = machine.queue() else { return Ok((None, Effect::Read)) };
             let effect = match end {
-                End::Answer(body) => machine.delivered(db, now_ms, *number, Ok(body))?,
-                End::Failed(words) => machine.delivered(db, now_ms, *number, Err(words))?,
-                End::NeverRan => machine.withdraw(db, now_ms, *number, DELIVERY_WITHDRAWN_MS)?,
+                End::Answer(body) => queue.delivered(db, now_ms, *number, Ok(body))?,
+                End::Failed(words) => queue.delivered(db, now_ms, *number, Err(words))?,
+                End::NeverRan => queue.withdraw(db, now_ms, *number, DELIVERY_WITHDRAWN_MS)?,
             };
             Ok((None, effect))
         }

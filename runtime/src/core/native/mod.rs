@@ -1,21 +1,23 @@
 //! Actors of native classes: state machines of `classes`, served by the node itself on the actor's database.
 //!
 //! Such an actor wakes, hibernates and breaks like any other, and its outputs wait at the same gate. What differs is how it works:
-//! whatever waits for it is done in one transaction, each request between two savepoints, so that many share one commit and a
-//! failing one undoes itself alone. Answers leave after that commit.
+//! whatever waits for it is done in one transaction, so that many requests share one commit; if one of them fails, each is done
+//! in a transaction of its own, so that it fails alone. Answers leave after the commit.
 
+mod awake;
 mod batch;
 mod database;
-mod queue;
+mod machine;
 #[cfg(test)]
 mod tests;
 
 use std::rc::Rc;
 
 use wasmkeep_classes::database::DatabaseError;
+use wasmkeep_classes::kv::shard_index;
 use wasmkeep_storage::Address;
 
-pub(super) use self::queue::{be_awake, wake};
+pub(super) use self::awake::{be_awake, wake};
 use super::wake::{Event, Work};
 use super::{Class, Kind};
 use crate::config::{NativeConfig, NativeKind};
@@ -31,18 +33,20 @@ impl Native {
         Rc::new(Self { config })
     }
 
-    const fn queue(&self) -> &wasmkeep_classes::queue::Config {
-        let NativeKind::Queue(config) = &self.config.kind;
-        config
+    const fn kind(&self) -> &NativeKind {
+        &self.config.kind
     }
 
-    /// Why whoever asks may not: looked at before there is an actor.
-    fn refusal(&self, caller: Option<&Address>) -> Option<Problem> {
+    /// Why whoever asks may not, or nobody may: looked at before there is an actor.
+    fn refusal(&self, address: &Address, caller: Option<&Address>) -> Option<Problem> {
         let class = &self.config.name;
         match caller {
             None => Some(Problem::Forbidden(format!("class \"{class}\" is internal: only actors may call it"))),
             Some(caller) if !self.config.allows(&caller.class, &caller.name) => {
                 Some(Problem::Forbidden(format!("class \"{class}\" does not allow calls from {caller}")))
+            }
+            Some(_) if matches!(self.config.kind, NativeKind::Kv(_)) && shard_index(&address.name).is_none() => {
+                Some(Problem::BadAddress(format!("class \"{class}\" is key-value: its actors are shard-0, shard-1 and so on")))
             }
             Some(_) => None,
         }
@@ -53,7 +57,10 @@ impl Kind {
     /// How long what a queue delivers is hidden.
     fn visibility_ms(&self) -> u64 {
         match self {
-            Self::Native(native) => native.queue().visibility_ms,
+            Self::Native(native) => match native.kind() {
+                NativeKind::Queue(queue) => queue.visibility_ms,
+                NativeKind::Kv(_) => 0,
+            },
             Self::Guest(_) => 0,
         }
     }
@@ -63,7 +70,7 @@ impl Class {
     /// Why an event of this class is not taken.
     pub(super) fn refusal(&self, event: &Event) -> Option<Problem> {
         match (&self.kind, &event.work) {
-            (Kind::Native(native), Work::Request(_)) => native.refusal(event.caller.as_ref()),
+            (Kind::Native(native), Work::Request(_)) => native.refusal(&event.address, event.caller.as_ref()),
             _ => None,
         }
     }

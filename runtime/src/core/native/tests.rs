@@ -6,15 +6,17 @@ use std::rc::Rc;
 use bytes::Bytes;
 use wasmkeep_classes::database::DatabaseError;
 use wasmkeep_classes::host::Effect;
+use wasmkeep_classes::queue::Config;
 use wasmkeep_classes::queue::client;
 use wasmkeep_classes::queue::protocol::Message;
-use wasmkeep_classes::queue::{Config, Machine};
 use wasmkeep_storage::clock::Clock;
 use wasmkeep_storage::sql::{Commit, CommitSink, Connection, ConnectionOptions, EventBudget, Pages};
 use wasmkeep_storage::{Lsn, Refused};
 
 use super::batch::{Batch, End, Failed, Item, run};
 use super::database::{Tables, database_error};
+use super::machine::Machine;
+use crate::config::NativeKind;
 
 #[derive(Default)]
 struct Sink {
@@ -49,7 +51,7 @@ fn open(config: Config, database_bytes_max: u64) -> Fixture {
     let connection = Connection::open(pages, dynamic, budget, &options).expect("opens");
     let machine = block_on(connection.run(|db| {
         db.begin().map_err(database_error)?;
-        let machine = Machine::open(&mut Tables(db), config, 1_000)?;
+        let machine = Machine::open(&mut Tables(db), &NativeKind::Queue(config), 1_000)?;
         db.commit(false).map_err(database_error)?;
         Ok::<_, DatabaseError>(machine)
     }));
@@ -60,6 +62,12 @@ impl Fixture {
     fn run(&mut self, now_ms: u64, items: &[Item], may_push: bool) -> Result<Batch, Failed> {
         let Self { connection, machine, .. } = self;
         block_on(connection.run(|db| run(db, machine, now_ms, items, may_push))).expect("nothing else runs")
+    }
+}
+
+impl Fixture {
+    fn depth(&mut self) -> u64 {
+        self.machine.queue().expect("it is a queue").gauges().depth
     }
 }
 
@@ -88,8 +96,8 @@ fn a_request_without_room_takes_the_transaction_away_and_the_others_work_without
     let mut queue = open(Config::default(), 512 * 1024);
     let big = vec![7; 1_000_000];
     let failed = queue.run(2_000, &[send(b"a"), send(&big), send(b"b")], true);
-    assert!(matches!(failed, Err(Failed::Vanished(DatabaseError::Full))));
-    assert_eq!(queue.machine.gauges().depth, 0);
+    assert!(matches!(failed, Err(Failed::Item(DatabaseError::Full))));
+    assert_eq!(queue.depth(), 0);
     let batch = queue.run(2_000, &[send(b"a"), send(b"b")], true).unwrap_or_else(|_| panic!("there is room"));
     assert_eq!((ids(&batch), batch.effect), (vec![Some(1), Some(2)], Effect::Durable));
     assert_eq!(queue.connection.positions().gate, Lsn(queue.sink.last.get()));
@@ -100,7 +108,7 @@ fn a_commit_that_is_refused_leaves_memory_as_it_was() {
     let mut queue = open(pushed(), 1 << 30);
     queue.sink.refuse.set(Some(Refused::Full));
     assert!(matches!(queue.run(2_000, &[send(b"a")], true), Err(Failed::Commit(DatabaseError::Full))));
-    assert_eq!((queue.machine.gauges().depth, queue.machine.alarm()), (0, None));
+    assert_eq!((queue.depth(), queue.machine.alarm()), (0, None));
     queue.sink.refuse.set(None);
     let batch = queue.run(2_000, &[send(b"b")], true).unwrap_or_else(|_| panic!("there is room"));
     assert_eq!((ids(&batch), batch.deliveries.len()), (vec![Some(1)], 1));
@@ -111,10 +119,10 @@ fn a_transaction_that_vanished_is_told_apart_and_leaves_memory_as_it_was() {
     let mut queue = open(Config::default(), 1 << 30);
     queue.connection.budget().abort();
     let failed = queue.run(2_000, &[send(b"a")], true);
-    assert!(matches!(failed, Err(Failed::Vanished(_) | Failed::Commit(DatabaseError::Deadline))));
+    assert!(matches!(failed, Err(Failed::Item(_) | Failed::Commit(DatabaseError::Deadline))));
     queue.connection.budget().reset(u64::MAX);
     let batch = queue.run(2_000, &[send(b"b")], true).unwrap_or_else(|_| panic!("it works again"));
-    assert_eq!((ids(&batch), queue.machine.gauges().depth), (vec![Some(1)], 1));
+    assert_eq!((ids(&batch), queue.depth()), (vec![Some(1)], 1));
 }
 
 #[test]

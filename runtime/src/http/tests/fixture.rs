@@ -49,7 +49,7 @@ impl Drop for GiveUp {
 }
 
 impl Actors for Desk {
-    fn request(&self, address: Address, request: Request) -> impl Future<Output = Outcome> + 'static {
+    fn request(&self, _: Option<Address>, address: Address, request: Request) -> impl Future<Output = Outcome> + 'static {
         let desk = self.clone();
         async move {
             let path = request.path.clone();
@@ -116,6 +116,7 @@ impl Served {
         let desk = Desk { seen: seen_sender, release: Arc::clone(&release) };
         let setup = HttpSetup {
             incoming,
+            door: None,
             stop: stopped.clone(),
             classes: classes_receiver,
             metrics: metrics.core(0),

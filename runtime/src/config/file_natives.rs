@@ -1,28 +1,30 @@
-//! Reading `[queues.NAME]` of `wasmkeep.toml`.
+//! Reading `[queues.NAME]` and `[kv.NAME]` of `wasmkeep.toml`.
 
 use std::borrow::Cow;
 
 use toml::Spanned;
 use toml::de::DeValue;
-use wasmkeep_classes::queue;
+use wasmkeep_classes::{kv, queue};
 
 use super::file::{Doc, Value, kind};
-use super::native::{NativeConfig, NativeKind};
+use super::native::{CALLERS, NativeConfig, NativeKind};
 use super::values::{check_actor_name, check_class_name, parse_duration, shown};
 
 const QUEUE_KEYS: &[&str] =
     &["allow", "batch", "concurrency", "consumer", "dedupe-window", "max-attempts", "ordering", "visibility"];
 
-/// One `[queues.name]`.
+const KV_KEYS: &[&str] = &["allow", "operation-window", "shards"];
+
+/// One `[queues.name]` or `[kv.name]`.
 #[derive(Debug)]
-pub(super) struct FileQueue {
+pub(super) struct FileNative {
     pub(super) config: NativeConfig,
     /// `file:line` of its name, for errors.
     pub(super) place: String,
 }
 
 impl Doc<'_> {
-    pub(super) fn queue(&mut self, key: &Spanned<Cow<'_, str>>, value: &Value<'_>) -> Option<FileQueue> {
+    pub(super) fn queue(&mut self, key: &Spanned<Cow<'_, str>>, value: &Value<'_>) -> Option<FileNative> {
         let name = key.get_ref().as_ref();
         self.keep(key.span(), check_class_name(name))?;
         let within = format!("in [queues.{name}]");
@@ -48,7 +50,32 @@ impl Doc<'_> {
         }
         self.keep(key.span(), config.check().map_err(|bad| format!("{within}: {bad}")))?;
         let config = NativeConfig { name: name.into(), allow, kind: NativeKind::Queue(config) };
-        Some(FileQueue { config, place: self.place(&key.span()) })
+        Some(FileNative { config, place: self.place(&key.span()) })
+    }
+
+    pub(super) fn kv(&mut self, key: &Spanned<Cow<'_, str>>, value: &Value<'_>) -> Option<FileNative> {
+        let name = key.get_ref().as_ref();
+        self.keep(key.span(), check_class_name(name))?;
+        let within = format!("in [kv.{name}]");
+        let (mut config, mut allow, mut shards) = (kv::Config::default(), Vec::new(), None);
+        for (key, value) in self.table(&format!("kv.{name}"), value)? {
+            match key.get_ref().as_ref() {
+                "shards" => self.count("shards", value, shards.insert(1)),
+                "allow" => allow = self.allow(value),
+                "operation-window" => self.duration_ms("operation-window", value, &mut config.operation_window_ms),
+                _ => self.unknown(key, &within, KV_KEYS),
+            }
+        }
+        if shards.is_none() {
+            self.report(
+                key.span(),
+                format!("{within}: shards is missing; how many is part of the layout of the data, 8 for example"),
+            );
+        }
+        config.shards = shards;
+        self.keep(key.span(), config.check().map_err(|bad| format!("{within}: {bad}")))?;
+        let config = NativeConfig { name: name.into(), allow, kind: NativeKind::Kv(config) };
+        Some(FileNative { config, place: self.place(&key.span()) })
     }
 
     fn allow(&mut self, value: &Value<'_>) -> Vec<String> {
@@ -62,7 +89,7 @@ impl Doc<'_> {
         let mut allowed = Vec::new();
         for value in list {
             let Some(text) = self.string("an entry of allow", value).map(str::to_owned) else { continue };
-            let checked = if text.contains('/') { check_address(&text) } else { check_class_name(&text) };
+            let checked = check_caller(&text);
             allowed.extend(self.keep(value.span(), checked.map(|()| text)));
         }
         allowed
@@ -84,6 +111,16 @@ impl Doc<'_> {
         if let Some(duration) = self.keep(value.span(), parse_duration(&text).map_err(|problem| format!("{what}: {problem}"))) {
             *into = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         }
+    }
+}
+
+/// Checks `class` or `class/name` of a caller.
+fn check_caller(text: &str) -> Result<(), String> {
+    match text.split_once('/') {
+        Some((CALLERS, name)) => check_actor_name(name),
+        None if text == CALLERS => Ok(()),
+        Some(_) => check_address(text),
+        None => check_class_name(text),
     }
 }
 

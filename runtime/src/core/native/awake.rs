@@ -1,6 +1,7 @@
-//! A queue awake: it takes what waits, does it in one transaction, lets deliveries go and takes their ends.
+//! A native actor awake: it takes what waits, does it in one transaction, and if it is a queue lets deliveries go and takes their
+//! ends.
 //!
-//! A delivery does not hold the queue: it goes on taking requests while batches are out. For that reason a queue stands in no
+//! A delivery does not hold its queue: it goes on taking requests while batches are out. For that reason a queue stands in no
 //! call's chain, and whoever handles a batch may send to the queue it came from.
 
 use std::future::Future;
@@ -12,12 +13,13 @@ use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 use wasmkeep_classes::database::DatabaseError;
 use wasmkeep_classes::host::{Effect, Reply};
-use wasmkeep_classes::queue::{Delivery, Machine};
+use wasmkeep_classes::queue::Delivery;
 use wasmkeep_storage::store::Opened;
 use wasmkeep_storage::{Address, Positions};
 
 use super::batch::{self, Batch, Done, End, Failed, Item};
 use super::database::{Tables, database_error};
+use super::machine::Machine;
 use super::{Native, problem};
 use crate::core::actor::{self, Actor, Ended, Stop};
 use crate::core::reply::ReplyTo;
@@ -28,22 +30,24 @@ use crate::limits::{ALARM_RETRY_MS_MIN, NATIVE_BATCH_BYTES_MAX, NATIVE_BATCH_MAX
 use crate::metrics::{EventEnd, EventKind};
 use crate::wasm::CallError;
 
-/// What stands for a component's version in a queue's facts. Its tables are made anew at every opening if they are missing.
+/// What stands for a component's version in a native actor's facts. Its tables are made anew at every opening if they are missing.
 const VERSION: u128 = 1;
 
 /// A delivery on its way, until it is known how it ended.
 type Underway = Pin<Box<dyn Future<Output = (u64, End)>>>;
 
-/// What a task holds while its queue is awake. Deliveries go first.
+/// What a task holds while its actor is awake. Deliveries go first.
 pub(in crate::core) struct Awake {
     deliveries: FuturesUnordered<Underway>,
+    /// Taken, but left by the last batch.
+    left: Waiting,
     machine: Machine,
     opened: Opened,
     /// When the leases of the newest delivery run out.
     leased_until_ms: u64,
 }
 
-/// What waits for the queue.
+/// What waits for the actor.
 #[derive(Default)]
 struct Waiting {
     items: Vec<Item>,
@@ -62,16 +66,16 @@ enum Lost {
     Failed(Failed),
 }
 
-/// Brings a queue from its files into memory.
+/// Brings a native actor from its files into memory.
 pub(in crate::core) async fn wake(core: &Rc<Core>, actor: &Rc<Actor>, native: &Native) -> Result<Awake, Problem> {
     let started_ns = core.now_ns();
     let opened = actor::open(core, actor).await?;
     let connection = Rc::clone(&opened.connection);
-    let (config, now_ms) = (native.queue().clone(), core.clock.wall_ms());
+    let (kind, now_ms) = (native.kind().clone(), core.clock.wall_ms());
     actor.begin_running(core);
     let ran = actor.until_stopped(connection.run(|db| {
         db.begin().map_err(database_error)?;
-        let machine = Machine::open(&mut Tables(db), config, now_ms)?;
+        let machine = Machine::open(&mut Tables(db), &kind, now_ms)?;
         db.commit(false).map_err(database_error)?;
         Ok(machine)
     }));
@@ -89,16 +93,16 @@ pub(in crate::core) async fn wake(core: &Rc<Core>, actor: &Rc<Actor>, native: &N
     if actor.meta.get().init_version != VERSION
         && let Err(refused) = alarms::initialised(core, actor, VERSION)
     {
-        tracing::debug!(actor = %actor.address, %refused, "that a queue was opened could not be recorded");
+        tracing::debug!(actor = %actor.address, %refused, "that a native actor was opened could not be recorded");
     }
     core.store.end_run();
     core.want_turn();
     actor.list(core);
     actor.class.metrics.wake_seconds.record(seconds(core.now_ns() - started_ns));
-    Ok(Awake { deliveries: FuturesUnordered::new(), machine, opened, leased_until_ms: 0 })
+    Ok(Awake { deliveries: FuturesUnordered::new(), left: Waiting::default(), machine, opened, leased_until_ms: 0 })
 }
 
-/// Works until the queue is to sleep or its memory is not to be trusted.
+/// Works until the actor is to sleep or its memory is not to be trusted.
 pub(in crate::core) async fn be_awake(core: &Rc<Core>, actor: &Rc<Actor>, mut awake: Awake) -> Ended {
     let ended = loop {
         let next = std::future::poll_fn(|cx| awake.poll_waiting(actor, cx)).await;
@@ -126,6 +130,9 @@ enum Next {
 impl Awake {
     /// Everything that waits, as far as one transaction takes it.
     fn poll_waiting(&mut self, actor: &Actor, cx: &mut Context<'_>) -> Poll<Result<Next, Stop>> {
+        if !self.left.items.is_empty() {
+            return Poll::Ready(Ok(Next::Work(std::mem::take(&mut self.left))));
+        }
         let mut waiting = Waiting::default();
         while let Poll::Ready(Some((number, end))) = Pin::new(&mut self.deliveries).poll_next(cx) {
             waiting.items.push(Item::Ended { number, end });
@@ -165,10 +172,11 @@ impl Awake {
         waiting.askers.push(Some(Asker { reply, kind }));
     }
 
-    /// When the queue wants to run next. While a delivery is out also when its leases run out: after a crash nobody else knows.
-    fn alarm(&self, now_ms: u64, visibility_ms: u64) -> Option<u64> {
-        // Whatever is due already could not be done.
-        let due = self.machine.alarm().map(|at_ms| if at_ms <= now_ms { now_ms + ALARM_RETRY_MS_MIN } else { at_ms });
+    /// When the actor wants to run next. While a delivery is out also when its leases run out: after a crash nobody else knows.
+    fn alarm(&self, now_ms: u64, visibility_ms: u64, has_more_due: bool) -> Option<u64> {
+        // Whatever is due already could not be done, unless it was too much.
+        let again_ms = if has_more_due { now_ms } else { now_ms + ALARM_RETRY_MS_MIN };
+        let due = self.machine.alarm().map(|at_ms| if at_ms <= now_ms { again_ms } else { at_ms });
         let until_ms = if self.leased_until_ms > now_ms { self.leased_until_ms } else { now_ms.saturating_add(visibility_ms) };
         let leases = (!self.deliveries.is_empty()).then_some(until_ms);
         due.into_iter().chain(leases).min()
@@ -194,41 +202,40 @@ async fn with_room(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, waitin
     ended
 }
 
-/// Does what waits in one transaction; if that vanishes, each alone.
+/// Does what waits in one transaction; if something of it fails, each alone.
 async fn work(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, waiting: Waiting) -> Option<Ended> {
-    let Waiting { items, askers } = waiting;
-    match attempt(core, actor, awake, &items, core.may_push()).await {
-        Ok(batch) => settle(core, actor, awake, batch, askers),
-        Err(Lost::Stopped(stop)) => stopped(core, actor, awake, askers, stop),
+    match attempt(core, actor, awake, &waiting.items, core.may_push()).await {
+        Ok(batch) => settle(core, actor, awake, batch, waiting),
+        Err(Lost::Stopped(stop)) => stopped(core, actor, awake, waiting.askers, stop),
         Err(Lost::Failed(Failed::Commit(error))) if error != DatabaseError::TooLarge => {
             let problem = failed(actor, error);
-            answer_all(core, actor, awake, askers, &problem, false);
+            answer_all(core, actor, awake, waiting.askers, &problem, false);
             Some(Ended::Trapped)
         }
-        Err(Lost::Failed(_)) => alone(core, actor, awake, items, askers).await,
+        Err(Lost::Failed(failed)) => {
+            if let Failed::Due(error) = failed {
+                tracing::warn!(actor = %actor.address, %error, "what is due could not be done; it is tried again");
+            }
+            alone(core, actor, awake, waiting).await
+        }
     }
 }
 
-/// Does each item in a transaction of its own, so that the one which takes its transaction away fails alone.
-async fn alone(
-    core: &Rc<Core>,
-    actor: &Rc<Actor>,
-    awake: &mut Awake,
-    items: Vec<Item>,
-    askers: Vec<Option<Asker>>,
-) -> Option<Ended> {
-    let mut askers = askers.into_iter();
-    for item in &items {
+/// Does each item in a transaction of its own, so that the one which fails fails alone.
+async fn alone(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, waiting: Waiting) -> Option<Ended> {
+    let mut askers = waiting.askers.into_iter();
+    for item in waiting.items {
         let asker: Vec<_> = askers.by_ref().take(1).collect();
-        let batch = match attempt(core, actor, awake, std::slice::from_ref(item), false).await {
+        let items = vec![item];
+        let batch = match attempt(core, actor, awake, &items, false).await {
             Ok(batch) => batch,
             Err(Lost::Stopped(stop)) => return stopped(core, actor, awake, asker.into_iter().chain(askers).collect(), stop),
-            Err(Lost::Failed(Failed::Vanished(error) | Failed::Commit(error))) => {
-                Batch { done: vec![Err(error)], deliveries: Vec::new(), due: Ok(()), effect: Effect::Read }
+            Err(Lost::Failed(Failed::Item(error) | Failed::Due(error) | Failed::Commit(error))) => {
+                Batch { done: vec![Err(error)], deliveries: Vec::new(), has_more_due: false, effect: Effect::Read }
             }
         };
-        if let Some(ended) = settle(core, actor, awake, batch, asker) {
-            let problem = Problem::Unavailable("the queue is opened anew; try again".into());
+        if let Some(ended) = settle(core, actor, awake, batch, Waiting { items, askers: asker }) {
+            let problem = Problem::Unavailable("the actor is opened anew; try again".into());
             answer_all(core, actor, awake, askers.collect(), &problem, false);
             return Some(ended);
         }
@@ -236,11 +243,11 @@ async fn alone(
     None
 }
 
-async fn attempt(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, items: &[Item], may_push: bool) -> Result<Batch, Lost> {
+async fn attempt(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, items: &[Item], may_begin: bool) -> Result<Batch, Lost> {
     let Awake { machine, opened, .. } = awake;
     let (connection, now_ms) = (&opened.connection, core.clock.wall_ms());
     actor.begin_running(core);
-    let ran = actor.until_stopped(connection.run(|db| batch::run(db, machine, now_ms, items, may_push))).await;
+    let ran = actor.until_stopped(connection.run(|db| batch::run(db, machine, now_ms, items, may_begin))).await;
     connection.end_event();
     match ran {
         Ok(Ok(result)) => result.map_err(Lost::Failed),
@@ -280,13 +287,11 @@ fn answer_all(
 }
 
 /// A transaction was committed: sets the alarm with it, lets deliveries go, and answers.
-fn settle(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, batch: Batch, askers: Vec<Option<Asker>>) -> Option<Ended> {
-    let Batch { done, deliveries, due, effect } = batch;
+fn settle(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, batch: Batch, mut waiting: Waiting) -> Option<Ended> {
+    let Batch { done, deliveries, has_more_due, effect } = batch;
     let now_ms = core.clock.wall_ms();
     actor.clear_stop();
-    if let Err(error) = due {
-        tracing::warn!(actor = %actor.address, %error, "what is due in a queue could not be done; it is tried again");
-    }
+    awake.left = Waiting { items: waiting.items.split_off(done.len()), askers: waiting.askers.split_off(done.len()) };
     let visibility_ms = actor.class.kind.visibility_ms();
     if !deliveries.is_empty() {
         awake.leased_until_ms = now_ms.saturating_add(visibility_ms);
@@ -294,12 +299,12 @@ fn settle(core: &Rc<Core>, actor: &Rc<Actor>, awake: &mut Awake, batch: Batch, a
     for delivery in deliveries {
         awake.deliveries.push(carry(core, actor, delivery));
     }
-    let alarm = awake.alarm(now_ms, visibility_ms);
+    let alarm = awake.alarm(now_ms, visibility_ms, has_more_due);
     let recorded = alarms::keep_until(core, actor, alarm, effect == Effect::Durable);
     let positions = awake.opened.connection.positions();
     let seconds = seconds(core.now_ns().saturating_sub(actor.running_since_ns(core)));
     let mut is_delivery_lost = false;
-    for (done, asker) in done.into_iter().zip(askers) {
+    for (done, asker) in done.into_iter().zip(waiting.askers) {
         let Some(Asker { reply, kind }) = asker else {
             is_delivery_lost |= done.is_err();
             continue;

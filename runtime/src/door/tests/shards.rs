@@ -1,0 +1,181 @@
+//! State machines in memory that take the place of cores.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ToSql, params_from_iter};
+use wasmkeep_classes::database::{Database, DatabaseError, Param, Row};
+use wasmkeep_classes::host::{self, Call};
+use wasmkeep_classes::kv::{self, Phase, Shards, shard_name};
+use wasmkeep_classes::queue;
+use wasmkeep_storage::Address;
+
+use crate::config::NativeConfig;
+use crate::door::Book;
+use crate::event::{Outcome, Problem, Request, Response};
+use crate::http::Actors;
+
+/// The classes that tests ask for.
+pub(super) fn book(shards: u32) -> Book {
+    let queue = queue::Config { ordering: true, ..queue::Config::default() };
+    Book::new(&[NativeConfig::queue("mail", queue), NativeConfig::kv("kv", shards)])
+}
+
+/// Polls a future that never waits.
+pub(super) fn run<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("it waits for something"),
+    }
+}
+
+enum Machine {
+    Kv(kv::Machine),
+    Queue(Box<queue::Machine>),
+}
+
+/// An actor for each address that is asked for.
+#[derive(Clone, Default)]
+pub(super) struct Machines(Rc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    actors: RefCell<HashMap<Address, (Memory, Machine)>>,
+    /// Every request that came, by its path.
+    seen: RefCell<Vec<String>>,
+    /// What is answered instead, once, by an address.
+    broken: RefCell<HashMap<Address, Problem>>,
+    now_ms: std::cell::Cell<u64>,
+}
+
+impl Machines {
+    /// Lets time go by.
+    pub(super) fn pass(&self, ms: u64) {
+        self.0.now_ms.set(self.0.now_ms.get() + ms);
+    }
+
+    pub(super) fn seen(&self) -> Vec<String> {
+        self.0.seen.take()
+    }
+
+    /// The next request to a shard ends so.
+    pub(super) fn fail(&self, shard: u32, problem: Problem) {
+        self.0.broken.borrow_mut().insert(Address::new("kv", &shard_name(shard)), problem);
+    }
+
+    /// An operator's call to a shard.
+    pub(super) fn operate(&self, shard: u32, call: &Call) {
+        let address = Address::new("kv", &shard_name(shard));
+        let reply = self.handle(&address, call.path, &call.body, "_operator/test");
+        assert_eq!(reply.status, 200);
+    }
+
+    pub(super) fn set(&self, shard: u32, phase: Phase, shards: u32) {
+        let call = kv::client::set_layout(phase, Shards::new(shards).expect("is valid")).expect("is valid");
+        self.operate(shard, &call);
+    }
+
+    fn handle(&self, address: &Address, path: &str, body: &[u8], caller: &str) -> host::Reply {
+        let now_ms = 1_000_000 + self.0.now_ms.get();
+        let mut actors = self.0.actors.borrow_mut();
+        let (memory, machine) = actors.entry(address.clone()).or_insert_with(|| {
+            let mut memory = Memory(Connection::open_in_memory().expect("opens"));
+            let machine = if &*address.class == "kv" {
+                Machine::Kv(kv::Machine::open(&mut memory, kv::Config::default(), now_ms).expect("opens"))
+            } else {
+                let config = queue::Config { ordering: true, ..queue::Config::default() };
+                Machine::Queue(Box::new(queue::Machine::open(&mut memory, config, now_ms).expect("opens")))
+            };
+            (memory, machine)
+        });
+        let request = host::Request { path, body, caller };
+        match machine {
+            Machine::Kv(machine) => machine.handle(memory, now_ms, request).expect("no statement fails"),
+            Machine::Queue(machine) => machine.handle(memory, now_ms, request).expect("no statement fails"),
+        }
+    }
+}
+
+impl Actors for Machines {
+    fn request(&self, caller: Option<Address>, address: Address, request: Request) -> impl Future<Output = Outcome> + 'static {
+        self.0.seen.borrow_mut().push(request.path.clone());
+        let outcome = match self.0.broken.borrow_mut().remove(&address) {
+            Some(problem) => Outcome::Problem(problem),
+            None => {
+                let caller = caller.expect("the door says who calls").to_string();
+                let reply = self.handle(&address, &request.path, &request.body, &caller);
+                Outcome::Response(Response { status: reply.status, headers: Vec::new(), body: reply.body.into() })
+            }
+        };
+        std::future::ready(outcome)
+    }
+}
+
+struct Memory(Connection);
+
+struct Bound<'a>(Param<'a>);
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self.0 {
+            Param::Null => ValueRef::Null,
+            Param::Integer(value) => ValueRef::Integer(value),
+            Param::Text(value) => ValueRef::Text(value.as_bytes()),
+            Param::Blob(value) => ValueRef::Blob(value),
+        }))
+    }
+}
+
+struct Columns<'a, 's>(&'a rusqlite::Row<'s>);
+
+impl Row for Columns<'_, '_> {
+    fn integer(&self, column: usize) -> i64 {
+        self.integer_or_null(column).unwrap_or(0)
+    }
+
+    fn integer_or_null(&self, column: usize) -> Option<i64> {
+        self.0.get_ref(column).ok()?.as_i64().ok()
+    }
+
+    fn bytes(&self, column: usize) -> &[u8] {
+        self.0.get_ref(column).ok().and_then(|value| value.as_bytes().ok()).unwrap_or_default()
+    }
+
+    fn text_or_null(&self, column: usize) -> Option<&str> {
+        self.0.get_ref(column).ok()?.as_str().ok()
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+fn words(error: rusqlite::Error) -> DatabaseError {
+    DatabaseError::Other(error.to_string())
+}
+
+impl Database for Memory {
+    fn execute(&mut self, sql: &'static str, params: &[Param<'_>]) -> Result<u64, DatabaseError> {
+        let mut statement = self.0.prepare_cached(sql).map_err(words)?;
+        let changed = statement.execute(params_from_iter(params.iter().map(|param| Bound(*param)))).map_err(words)?;
+        Ok(changed as u64)
+    }
+
+    fn query(
+        &mut self,
+        sql: &'static str,
+        params: &[Param<'_>],
+        each: &mut dyn FnMut(&dyn Row) -> bool,
+    ) -> Result<(), DatabaseError> {
+        let mut statement = self.0.prepare_cached(sql).map_err(words)?;
+        let mut rows = statement.query(params_from_iter(params.iter().map(|param| Bound(*param)))).map_err(words)?;
+        while let Some(row) = rows.next().map_err(words)? {
+            if !each(&Columns(row)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
