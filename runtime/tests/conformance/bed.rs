@@ -37,6 +37,9 @@ pub(crate) const FORWARDER: &str = "forwarder";
 /// The actor that queues push to.
 pub(crate) const CONSUMER: &str = "test/consumer";
 
+/// The number of shards of a key-value class.
+pub(crate) const SHARDS: u32 = 3;
+
 /// Holds a promise everywhere.
 pub(crate) fn hold(host: Host, promise: fn(Place)) {
     for cores in [1, 2, 8] {
@@ -45,16 +48,8 @@ pub(crate) fn hold(host: Host, promise: fn(Place)) {
     }
 }
 
-/// Makes two tests of each promise, `native::name` and `guest::name`; behind `guest:` only the latter.
+/// Makes two tests of each promise, `native::name` and `guest::name`.
 macro_rules! promises {
-    (guest: $($name:ident,)+) => {
-        mod guest {
-            $(#[test]
-            fn $name() {
-                crate::bed::hold(crate::bed::Host::Guest, super::$name);
-            })+
-        }
-    };
     ($($name:ident,)+) => {
         mod native {
             $(#[test]
@@ -62,7 +57,12 @@ macro_rules! promises {
                 crate::bed::hold(crate::bed::Host::Native, super::$name);
             })+
         }
-        promises! { guest: $($name,)+ }
+        mod guest {
+            $(#[test]
+            fn $name() {
+                crate::bed::hold(crate::bed::Host::Guest, super::$name);
+            })+
+        }
     };
 }
 
@@ -163,6 +163,23 @@ impl Bed {
         keys.lines().filter_map(|key| key.strip_prefix(&format!("got:mail/{queue}:"))).map(str::to_owned).collect()
     }
 
+    /// Whether an actor is `asleep`, `idle` or `running`.
+    pub(crate) fn is(&self, actor: &str, state: &str) -> bool {
+        let (status, body) = Client::connect(self.node.admin()).send("GET", &format!("/admin/actors/{actor}"), "");
+        status == 200 && body.contains(&format!("\"state\":\"{state}\""))
+    }
+
+    /// Tells the consumer something for its later deliveries.
+    pub(crate) fn plan(&self, key: &str, value: &str) {
+        assert_eq!(self.node.post(&format!("/{CONSUMER}/durable-insert?key={key}&value={value}"), "").0, 200);
+    }
+
+    /// Takes that back.
+    pub(crate) fn forget(&self, key: &str) {
+        let sql = format!(r#"[{{"op":"exec_durable","sql":"DELETE FROM kept WHERE key = '{key}'"}}]"#);
+        assert_eq!(self.node.post(&format!("/{CONSUMER}/sql"), &sql).0, 200);
+    }
+
     /// How many deliveries came to the consumer.
     pub(crate) fn deliveries(&self) -> u64 {
         self.node.get(&format!("/{CONSUMER}/deliveries")).1.parse().expect("a number")
@@ -176,8 +193,11 @@ fn serve_queues(node: &mut NodeConfig, place: Place, config: queue::Config) {
     }
 }
 
-fn serve_shards(node: &mut NodeConfig, _place: Place) {
-    node.classes.push(ClassConfig::new("settings", guest("jobs_settings")));
+fn serve_shards(node: &mut NodeConfig, place: Place) {
+    match place.host {
+        Host::Native => node.natives = vec![NativeConfig::kv("settings", SHARDS)],
+        Host::Guest => node.classes.push(ClassConfig::new("settings", guest("jobs_settings"))),
+    }
 }
 
 /// The class of queues as a component.

@@ -8,6 +8,7 @@ mod common;
 
 #[macro_use]
 mod bed;
+mod ending;
 mod life;
 mod poison;
 mod pulling;

@@ -12,15 +12,6 @@ fn pushed() -> Config {
     Config { consumer: Some(CONSUMER.into()), ..Config::default() }
 }
 
-fn plan(bed: &Bed, key: &str, value: &str) {
-    assert_eq!(bed.node.post(&format!("/{CONSUMER}/durable-insert?key={key}&value={value}"), "").0, 200);
-}
-
-fn forget(bed: &Bed, key: &str) {
-    let sql = format!(r#"[{{"op":"exec_durable","sql":"DELETE FROM kept WHERE key = '{key}'"}}]"#);
-    assert_eq!(bed.node.post(&format!("/{CONSUMER}/sql"), &sql).0, 200);
-}
-
 fn what_is_sent_is_brought_to_the_consumer_once_and_settled(place: Place) {
     let bed = Bed::of_queues(place, pushed());
     for number in 0..3 {
@@ -42,7 +33,7 @@ fn batches_follow_one_another_until_nothing_is_ready(place: Place) {
 
 fn a_consumer_that_fails_gets_the_whole_batch_again_after_its_backoff_until_all_of_it_is_dead(place: Place) {
     let bed = Bed::of_queues(place, Config { max_attempts: 3, ..pushed() });
-    plan(&bed, "fail", "1");
+    bed.plan("fail", "1");
     let queue = bed.queue();
     queue.send_all(&["a", "b"]);
     for (attempt, backoff_s) in [(1, 1), (2, 2)] {
@@ -128,12 +119,12 @@ fn a_paused_queue_delivers_nothing_and_goes_on_when_it_is_resumed(place: Place) 
 
 fn what_the_last_node_left_undelivered_is_delivered_by_the_next(place: Place) {
     let mut bed = Bed::of_queues(place, pushed());
-    plan(&bed, "fail", "1");
+    bed.plan("fail", "1");
     let name = bed.name(0);
     bed.queue_named(&name).send_all(&["a"]);
     bed.queue_named(&name).until("it was tried", |stats| stats.counters.retried >= 1);
     bed.restart();
-    forget(&bed, "fail");
+    bed.forget("fail");
     bed.advance(Duration::from_secs(60));
     until("it is delivered", || bed.consumed(&name) == ["1:a"]);
 }

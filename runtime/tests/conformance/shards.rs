@@ -9,9 +9,7 @@ use wasmkeep_classes::kv::protocol::{Expect, List, Options, Outcome, Write};
 use wasmkeep_classes::kv::{Shards, shard_name};
 use wasmkeep_storage::Address;
 
-use crate::bed::{Bed, FORWARDER, Place};
-
-const SHARDS: u32 = 3;
+use crate::bed::{Bed, FORWARDER, Place, SHARDS};
 
 /// A class as its clients see it, whoever runs it.
 struct Store<'a> {
@@ -301,7 +299,7 @@ fn only_actors_may_use_a_shard(place: Place) {
     }
 }
 
-promises! { guest:
+promises! {
     what_was_put_is_read_with_its_version_also_after_a_restart_and_absent_once_deleted,
     of_many_creations_at_once_exactly_one_succeeds,
     a_write_that_expects_another_version_changes_nothing_and_is_told_the_right_one,

@@ -100,6 +100,7 @@ fn told(body: &str) -> Option<Option<Outcome<'static>>> {
     match body {
         "retry" => Some(Some(Outcome::Retry { delay_ms: None, error: "told to" })),
         "retry-at-once" => Some(Some(Outcome::Retry { delay_ms: Some(0), error: "told to" })),
+        "extend" => Some(Some(Outcome::Extend { visibility_ms: 120_000 })),
         "ignore" => Some(None),
         _ => None,
     }

@@ -160,7 +160,7 @@ fn deliver<N: Node>(node: &mut N, config: &Config, delivery: Delivery) -> Delive
             let words = String::from_utf8_lossy(answer.body());
             Delivered::Failed(format!("the consumer answered {}: {words}", answer.status()))
         }
-        Err(CallError::Unavailable) => Delivered::Withdrawn,
+        Err(CallError::Busy | CallError::Unavailable) => Delivered::Withdrawn,
         Err(error) => Delivered::Failed(format!("calling the consumer: {error}")),
     }
 }
