@@ -10,6 +10,13 @@ use super::guest;
 
 /// `wasmkeep serve` with one class, named like the guest that it runs, on any ports.
 pub(crate) fn serve(data: &Path, class: &str, arguments: &[&str]) -> Command {
+    let mut command = serve_configured(data, arguments);
+    command.arg("--actor").arg(format!("{}={}", class.replace('_', "-"), guest(class).display()));
+    command
+}
+
+/// The same with the classes of a configuration that the arguments name.
+pub(crate) fn serve_configured(data: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wasmkeep"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WASMKEEP_")) {
         command.env_remove(name);
@@ -19,8 +26,6 @@ pub(crate) fn serve(data: &Path, class: &str, arguments: &[&str]) -> Command {
         .args(arguments)
         .arg("--data")
         .arg(data)
-        .arg("--actor")
-        .arg(format!("{}={}", class.replace('_', "-"), guest(class).display()))
         .stdin(Stdio::null())
         .stderr(Stdio::piped());
     command

@@ -129,6 +129,18 @@ fn what_the_last_node_left_undelivered_is_delivered_by_the_next(place: Place) {
     until("it is delivered", || bed.consumed(&name) == ["1:a"]);
 }
 
+fn a_consumer_that_keeps_what_it_handled_works_once_although_a_message_comes_twice(place: Place) {
+    let bed = Bed::of_queues(place, pushed());
+    bed.plan("handled", "1");
+    let queue = bed.queue();
+    queue.send_all(&["a", "b"]);
+    queue.until("both were worked on, and nobody knows", |stats| stats.counters.retried == 2);
+    bed.advance(Duration::from_secs(1));
+    queue.until("both are settled", |stats| stats.counters.acked == 2);
+    let handled = bed.node.get(&format!("/{CONSUMER}/handled")).1;
+    assert_eq!((handled.as_str(), queue.stats().counters.leased), ("2", 4));
+}
+
 promises! {
     what_is_sent_is_brought_to_the_consumer_once_and_settled,
     batches_follow_one_another_until_nothing_is_ready,
@@ -139,6 +151,7 @@ promises! {
     a_queue_of_which_nothing_is_due_has_no_alarm,
     a_paused_queue_delivers_nothing_and_goes_on_when_it_is_resumed,
     what_the_last_node_left_undelivered_is_delivered_by_the_next,
+    a_consumer_that_keeps_what_it_handled_works_once_although_a_message_comes_twice,
 }
 
 /// A component waits for the very answer that its consumer is about to give. (A queue of the node's does not wait.)

@@ -35,7 +35,7 @@
 //! | `/queue-send?queue=&body=&copies=&delay-ms=` | sends to the queue `class/name`, answers the ids |
 //! | `/queue-stats?queue=`, `/queue-nonsense?queue=` | its counts; a request it must refuse |
 //! | `/wasmkeep-queue/v1/deliver` | keeps what a queue delivers, see `src/queue.rs` |
-//! | `/deliveries` | how many deliveries came |
+//! | `/deliveries`, `/handled` | how many deliveries came; how many messages were worked on with the row `handled` |
 //! | `/alarms`, `/alarm-attempts` | how often it came and succeeded; the numbers of all attempts |
 
 mod harm;
@@ -92,6 +92,7 @@ impl Actor for TestGuest {
             "/queue-nonsense" => queue::nonsense(&request),
             "/wasmkeep-queue/v1/deliver" => queue::deliver(&request),
             "/deliveries" => counted("deliveries"),
+            "/handled" => counted("handled"),
             "/echo" => Ok(echo(request)),
             "/headers" => Ok(headers(&request)),
             "/log" => log_line(&request),

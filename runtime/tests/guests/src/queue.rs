@@ -5,6 +5,7 @@ use wasmkeep_sdk::actors::{self, Address};
 use wasmkeep_sdk::classes::queue::client::{self, Call};
 use wasmkeep_sdk::classes::queue::protocol::{Message, Outcome, Settlement};
 use wasmkeep_sdk::classes::queue::{decode_delivery, encode_outcomes};
+use wasmkeep_sdk::queue::{Handled, handle_delivery};
 use wasmkeep_sdk::{Error, Request, Response, db, env, json, params};
 
 /// Calls the queue `?queue=class/name` and answers what it answered.
@@ -50,13 +51,16 @@ pub(crate) fn nonsense(request: &Request) -> Result<Response, Error> {
     ask(request, Call { path: "wasmkeep-queue/v1/send", body: b"nonsense".to_vec() })
 }
 
-/// Records what came durably, one row a message, unless the row `fail` is there; acks all of it after
-/// `sleep-ms`. A message `send-back` makes it send another one to its own queue first, and other messages harm it (`harmed`).
+/// Records what came durably, one row a message with what the row `life` was each time, unless the row `fail` is there; acks all
+/// of it after `sleep-ms`. With the row `handled` it works as a consumer that knows what it has handled. A message `send-back` makes it send another one to its own queue first, and other messages harm it (`harmed`).
 pub(crate) fn deliver(request: &Request) -> Result<Response, Error> {
     let leased = decode_delivery(request.body()).map_err(refused)?;
     count("deliveries")?;
     if keep::value("fail").is_ok() {
         return Err(Error::internal("it fails, as planned"));
+    }
+    if keep::value("handled").is_ok() {
+        return once(request);
     }
     if let Ok(ms) = keep::value("sleep-ms") {
         std::thread::sleep(std::time::Duration::from_millis(ms.parse().unwrap_or(0)));
@@ -75,11 +79,23 @@ pub(crate) fn deliver(request: &Request) -> Result<Response, Error> {
             outcomes.extend(outcome.map(|outcome| Settlement { lease: message.lease, outcome }));
             continue;
         }
-        let row = format!("got:{caller}:{}:{body}", message.lease.id);
-        db::exec_durable("INSERT INTO kept VALUES (?, ?) ON CONFLICT DO NOTHING", params![row, body.as_ref()])?;
+        let (row, life) = (format!("got:{caller}:{}:{body}", message.lease.id), keep::value("life").unwrap_or_default());
+        let again = "INSERT INTO kept VALUES (?, ?) ON CONFLICT DO UPDATE SET value = value || ' ' || excluded.value";
+        db::exec_durable(again, params![row, life])?;
         outcomes.push(Settlement { lease: message.lease, outcome: Outcome::Ack });
     }
     Ok(Response::new(200).with_body(encode_outcomes(&outcomes).map_err(refused)?))
+}
+
+/// Does its work and fails after it, as if its answer had been lost; knows what it has done when the message comes again.
+fn once(request: &Request) -> Result<Response, Error> {
+    let handled = Handled::new();
+    handled.create()?;
+    let answer = handle_delivery(request, |message| {
+        let is_new = handled.once(message, || count("handled"))?;
+        if is_new { Err(Error::internal("its answer is lost")) } else { Ok(()) }
+    });
+    answer.ok_or_else(|| Error::bad_request("no delivery"))
 }
 
 /// What a consumer must not do, where a message makes it.

@@ -1,7 +1,10 @@
 //! A node in a process of its own is killed with SIGKILL at random moments under load; every acknowledged write is there after
 //! each restart. `WASMKEEP_KILLS` says how often (20), `WASMKEEP_SEED` replays the moments of one run.
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod messages;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
