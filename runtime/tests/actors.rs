@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Client, TestNode};
+use common::{Client, TestNode, until};
 use wasmkeep::config::Access;
 
 fn ok(body: &str) -> (u16, String) {
@@ -146,6 +146,15 @@ fn forbidden_sql_is_refused_with_its_reason() {
 fn edge_values_come_back_as_they_went() {
     let node = TestNode::start(1);
     assert_eq!(node.get("/test/a/values"), ok("ok"));
+}
+
+#[test]
+fn a_value_above_the_limit_is_refused_and_its_actor_still_opens() {
+    let node = TestNode::start_with(1, |config| config.budgets.idle = Duration::from_millis(50));
+    let (status, body) = node.get(&format!("/test/a/values?bytes={}", 16 * 1024 * 1024 + 1));
+    assert_eq!((status, body.contains("too-large")), (422, true), "{body}");
+    until("it sleeps", || Client::connect(node.admin()).send("GET", "/admin/actors/test/a", "").1.contains("asleep"));
+    assert_eq!(node.get("/test/a/values?bytes=1000"), ok("1000"));
 }
 
 #[test]

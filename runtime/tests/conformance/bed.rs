@@ -90,7 +90,7 @@ impl Bed {
 
     /// Serves a queue class that may have messages of any size.
     pub(crate) fn of_large_queues(place: Place, config: queue::Config) -> Self {
-        let disk = TestDisk::sim().with_segments(4 * 1024 * 1024);
+        let disk = TestDisk::sim().with_segments(2 * 1024 * 1024);
         Self::start_on(&disk, place, "mail", |node| serve_queues(node, place, config))
     }
 
@@ -101,7 +101,7 @@ impl Bed {
 
     /// Serves a key-value class that may have values of any size.
     pub(crate) fn of_large_shards(place: Place) -> Self {
-        let disk = TestDisk::sim().with_segments(16 * 1024 * 1024);
+        let disk = TestDisk::sim().with_segments(10 * 1024 * 1024);
         Self::start_on(&disk, place, "settings", |node| serve_shards(node, place))
     }
 
@@ -123,6 +123,15 @@ impl Bed {
     /// A stop and a start on the same data.
     pub(crate) fn restart(&mut self) {
         self.client.take();
+        self.node.again();
+    }
+
+    /// The power goes: only what was flushed is there at the next start.
+    pub(crate) fn power_cut(&mut self) {
+        let crashed = self.node.disk.as_ref().expect("it has one of its own").crashed(7);
+        self.client.take();
+        self.node.abort();
+        self.node.disk = Some(crashed);
         self.node.again();
     }
 

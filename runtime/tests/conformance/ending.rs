@@ -14,13 +14,13 @@ fn pushed() -> Config {
 }
 
 fn a_consumer_without_room_for_a_delivery_gets_it_later_and_that_is_no_attempt(place: Place) {
-    let bed = Bed::of_large_queues(place, Config { max_attempts: 1, ..pushed() });
+    let bed = Bed::of_queues(place, Config { max_attempts: 1, ..pushed() });
     let queue = bed.queue();
     let mut holder = bed.node.client();
     holder.start("POST", &format!("/{CONSUMER}/sleep?ms=1500"), "").expect("sends");
     until("it is held", || bed.is(CONSUMER, "running"));
-    // Two of the largest bodies fill a mailbox, but for a quarter of a megabyte.
-    let large = vec![b'x'; 16 * 1024 * 1024 - 128 * 1024];
+    // Two of the largest bodies fill a mailbox, but for 64 KiB.
+    let large = vec![b'x'; 16 * 1024 * 1024 - 32 * 1024];
     let mut fillers = [bed.node.client(), bed.node.client()];
     for filler in &mut fillers {
         filler.start_with("POST", &format!("/{CONSUMER}/instance"), "", &large).expect("sends");
@@ -29,7 +29,7 @@ fn a_consumer_without_room_for_a_delivery_gets_it_later_and_that_is_no_attempt(p
         let (status, _) = bed.node.client().try_send_bytes(&format!("/{CONSUMER}/instance"), &large).expect("an answer");
         status == 503
     });
-    let body = "m".repeat(512 * 1024);
+    let body = "m".repeat(100 * 1024);
     queue.send_all(&[&body]);
     queue.until("it was leased and given back", |stats| stats.counters.leased >= 1 && stats.delayed == 1);
     for filler in &mut fillers {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use wasmkeep_classes::host::Call;
 use wasmkeep_classes::queue::Config;
 use wasmkeep_classes::queue::client::Error;
-use wasmkeep_classes::queue::protocol::{Message, Which};
+use wasmkeep_classes::queue::protocol::{Message, Settled, Which};
 use wasmkeep_classes::wire::Writer;
 
 use crate::bed::{Bed, Host, Place};
@@ -168,6 +168,32 @@ fn every_name_within_the_grammar_is_a_queue_of_its_own_and_others_are_refused(pl
     }
 }
 
+fn what_was_acknowledged_survives_a_power_cut_and_its_ids_are_not_given_again(place: Place) {
+    let mut bed = Bed::of_queues(place, Config::default());
+    let name = bed.name(0);
+    let queue = bed.queue_named(&name);
+    assert_eq!(queue.send(&[message("a"), once("b", "id"), later("c", 60_000)]), [1, 2, 3]);
+    let leased = queue.lease(1, 60_000);
+    assert_eq!((bodies(&leased), queue.ack(leased[0].lease)), (vec!["a"], Settled::Done));
+    bed.power_cut();
+    let queue = bed.queue_named(&name);
+    assert_eq!(queue.send(&[once("b", "id"), message("d")]), [2, 4]);
+    // Leases and acks are not flushed one by one: losing one is another delivery.
+    bed.advance(Duration::from_secs(60));
+    let mut got = queue.lease(10, 60_000);
+    got.retain(|got| got.body != "a");
+    got.sort_by_key(|got| got.lease.id);
+    assert_eq!(bodies(&got), ["b", "c", "d"]);
+}
+
+fn a_message_sent_by_an_event_that_fails_afterwards_stays(place: Place) {
+    let bed = Bed::of_queues(place, Config::default());
+    let queue = bed.queue();
+    let (status, body) = bed.node.post(&format!("/test/sender/queue-send?queue={}&body=m&trap=1", queue.address), "");
+    assert_eq!(status, 500, "{body}");
+    assert_eq!(queue.lease_one(60_000).body, "m");
+}
+
 promises! {
     a_batch_is_kept_whole_and_in_its_order_also_over_a_restart,
     what_breaks_a_rule_is_refused_with_the_rule_and_nothing_of_it_is_kept,
@@ -178,4 +204,6 @@ promises! {
     a_dedupe_id_is_remembered_only_if_its_message_was_stored,
     only_actors_may_use_a_queue_and_only_those_that_are_allowed,
     every_name_within_the_grammar_is_a_queue_of_its_own_and_others_are_refused,
+    what_was_acknowledged_survives_a_power_cut_and_its_ids_are_not_given_again,
+    a_message_sent_by_an_event_that_fails_afterwards_stays,
 }

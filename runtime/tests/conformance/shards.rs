@@ -299,6 +299,22 @@ fn only_actors_may_use_a_shard(place: Place) {
     }
 }
 
+fn what_was_acknowledged_survives_a_power_cut_and_its_versions_are_not_given_again(place: Place) {
+    let mut bed = Bed::of_shards(place);
+    let durable = store(&bed).put(b"durable", b"1");
+    store(&bed).increment(b"n", 1, Options::new().operation(b"op")).expect("a number");
+    let (status, body) = store(&bed).written(&put_of(b"local", b"1"), Options::new().local());
+    let local = client::put(status, &body).expect("written");
+    bed.power_cut();
+    let store = store(&bed);
+    assert_eq!(store.get(b"durable"), Some((b"1".to_vec(), durable, false)));
+    assert_eq!(store.increment(b"n", 1, Options::new().operation(b"op")).map(|(sum, _)| sum), Ok(1));
+    assert!(store.get(b"local").is_none_or(|found| found == (b"1".to_vec(), local, false)));
+    for (key, version) in [(&b"durable"[..], durable), (b"local", local)] {
+        assert!(store.put(key, b"2") > version);
+    }
+}
+
 promises! {
     what_was_put_is_read_with_its_version_also_after_a_restart_and_absent_once_deleted,
     of_many_creations_at_once_exactly_one_succeeds,
@@ -313,4 +329,5 @@ promises! {
     what_breaks_a_rule_is_refused_with_the_rule,
     the_largest_key_and_value_are_taken_and_given_back,
     only_actors_may_use_a_shard,
+    what_was_acknowledged_survives_a_power_cut_and_its_versions_are_not_given_again,
 }

@@ -1,8 +1,9 @@
-//! What no compiler checks: who may know whom, sizes, dead files, words, links.
+//! What no compiler checks: who may know whom, sizes, dead files, words, links, and that promises have their tests.
 //!
 //! Each rule reports everything it finds in one go. Rules that read sources leave this directory out where they would find
 //! their own patterns.
 
+mod conformance;
 mod edges;
 mod files;
 mod links;

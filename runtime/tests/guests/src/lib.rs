@@ -32,7 +32,7 @@
 //! | `/inits` | how often `init` has run on this database |
 //! | `/alarm-set?in-ms=`, `/alarm-get`, `/alarm-clear` | the alarm |
 //! | `/alarm-set-and-trap?in-ms=` | sets it in an event that fails |
-//! | `/queue-send?queue=&body=&copies=&delay-ms=` | sends to the queue `class/name`, answers the ids |
+//! | `/queue-send?queue=&body=&copies=&delay-ms=&trap=` | sends to the queue `class/name`, answers the ids |
 //! | `/queue-stats?queue=`, `/queue-nonsense?queue=` | its counts; a request it must refuse |
 //! | `/wasmkeep-queue/v1/deliver` | keeps what a queue delivers, see `src/queue.rs` |
 //! | `/deliveries`, `/handled` | how many deliveries came; how many messages were worked on with the row `handled` |

@@ -1,6 +1,6 @@
 //! Queues: sending to them, asking them, and taking what they deliver.
 
-use crate::{count, harm, keep, number, required};
+use crate::{count, flag, harm, keep, number, required};
 use wasmkeep_sdk::actors::{self, Address};
 use wasmkeep_sdk::classes::queue::client::{self, Call};
 use wasmkeep_sdk::classes::queue::protocol::{Message, Outcome, Settlement};
@@ -19,7 +19,7 @@ fn ask(request: &Request, call: Call) -> Result<Response, Error> {
     }
 }
 
-/// Answers the ids, one a line.
+/// Answers the ids, one a line; with `trap=1` it traps once they are there.
 pub(crate) fn send(request: &Request) -> Result<Response, Error> {
     let body = required(request, "body")?;
     let message =
@@ -28,6 +28,9 @@ pub(crate) fn send(request: &Request) -> Result<Response, Error> {
     let answer = ask(request, client::send(&vec![message; copies]).map_err(refused)?)?;
     if answer.status() != 200 {
         return Ok(answer);
+    }
+    if flag(request, "trap") {
+        return harm::trap(request);
     }
     let sent = client::sent(answer.status(), answer.body()).map_err(|error| Error::internal(error.to_string()))?;
     Ok(Response::text(sent.iter().map(|sent| sent.id.to_string()).collect::<Vec<_>>().join("\n")))
@@ -52,7 +55,8 @@ pub(crate) fn nonsense(request: &Request) -> Result<Response, Error> {
 }
 
 /// Records what came durably, one row a message with what the row `life` was each time, unless the row `fail` is there; acks all
-/// of it after `sleep-ms`. With the row `handled` it works as a consumer that knows what it has handled. A message `send-back` makes it send another one to its own queue first, and other messages harm it (`harmed`).
+/// of it after `sleep-ms`. With the row `handled` it works as a consumer that knows what it has handled. A message `send-back`
+/// makes it send another one to its own queue first, and other messages harm it (`harmed`).
 pub(crate) fn deliver(request: &Request) -> Result<Response, Error> {
     let leased = decode_delivery(request.body()).map_err(refused)?;
     count("deliveries")?;
