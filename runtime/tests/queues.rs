@@ -19,7 +19,6 @@ fn start(disk: Option<&TestDisk>, cores: usize, queue: Config, change: impl FnOn
     TestNode::start_on(disk, cores, |config| {
         config.classes.retain(|class| &*class.name == "test");
         config.natives = vec![NativeConfig::queue("mail", queue)];
-        config.budgets.idle = Duration::from_millis(200);
         change(config);
     })
 }
@@ -188,7 +187,7 @@ fn sends_are_taken_while_a_batch_is_out_and_only_so_many_are_out_at_once() {
 
 #[test]
 fn the_operators_statement_is_run_and_an_idle_queue_leaves_memory() {
-    let node = start(None, 1, Config::default(), |_| {});
+    let node = start(None, 1, Config::default(), |config| config.budgets.idle = Duration::from_millis(200));
     assert_eq!(send(&node, "mail/a", "gone").0, 200);
     let mut admin = Client::connect(node.admin());
     let sql = r#"{"sql":"DELETE FROM wasmkeep_queue"}"#;
