@@ -117,7 +117,7 @@ impl Life {
         answers(&input.body);
         let is_kept = random.bool();
         self.ask_queue(input, is_kept);
-        self.ask_shard(input, is_kept, random.choice(["web/main", "_api/operator", ""]).unwrap_or(""));
+        self.ask_shard(input, is_kept, random.choice(["web/main", "_operator/admin", "_api/shop", ""]).unwrap_or(""));
         if random.u32(..10) == 0 {
             self.deliver(&input.body);
         }
@@ -277,7 +277,7 @@ fn the_corpus_holds_a_right_request_of_every_operation() {
     for operation in operations {
         let is_right = |input: &Input| {
             let mut life = Life::new();
-            let request = Request { path: &input.path, body: &input.body, caller: "_api/operator" };
+            let request = Request { path: &input.path, body: &input.body, caller: "_operator/admin" };
             let reply = if operation.contains("queue") {
                 life.queue.handle(&mut life.queues, START_MS, request)
             } else {

@@ -11,6 +11,9 @@ use crate::host::{Effect, Reply, Request};
 use crate::limits::{KV_CLOCK_EVERY_MS, KV_OPERATION_LINGER_MS, KV_REQUEST_BYTES_MAX, KV_VERSION_BLOCK};
 use crate::wire::Writer;
 
+/// How callers begin that are operators: the host vouches for it, and no actor's class may begin with `_`.
+const OPERATOR: &str = "_operator/";
+
 /// A shard in the database of its actor. Whoever lets a transaction with it fail drops it and opens it anew.
 #[derive(Debug)]
 pub struct Machine {
@@ -94,7 +97,7 @@ impl Machine {
 
     /// Handles one request, within a transaction of the host, which may hand in others before and after it; one that
     /// [`protocol::only_reads`] needs none. Requests for anybody: `get`, `get-many`, `put`, `delete`, `increment`, `write-many`,
-    /// `list`, `count`; for operators, whose caller begins with `_` and so is no actor: `layout`,
+    /// `list`, `count`; for operators, whose caller begins with `_operator/` and so is no actor: `layout`,
     /// `set-layout`, `export`, `import`, `prune`.
     ///
     /// # Errors
@@ -138,7 +141,7 @@ impl Machine {
             "write-many" => self.write_many(db, request),
             "list" => self.list(db, body),
             "count" => self.count(db, body),
-            "layout" | "set-layout" | "export" | "import" | "prune" if !request.caller.starts_with('_') => {
+            "layout" | "set-layout" | "export" | "import" | "prune" if !request.caller.starts_with(OPERATOR) => {
                 Err(Invalid::Forbidden.into())
             }
             "layout" => self.layout(body),

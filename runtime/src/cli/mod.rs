@@ -1,15 +1,18 @@
 //! The command line: `--help` reads as documentation, errors are one line on stderr, exit statuses are typed.
 
 mod actor;
+mod kv;
+mod output;
+mod queue;
+mod reach;
 mod serve;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::config::{ConfigError, Settings, load_with, parse_socket_address};
+use crate::config::{ConfigError, Settings, load_with};
 use crate::core;
 use crate::fatal::Fatal;
 
@@ -52,6 +55,12 @@ enum Command {
     /// Look at actors of a running node
     #[command(subcommand)]
     Actor(actor::ActorCommand),
+    /// Read and write native key-value classes of a running node
+    #[command(subcommand)]
+    Kv(kv::KvCommand),
+    /// Look after native queues of a running node
+    #[command(subcommand)]
+    Queue(queue::QueueCommand),
     /// Look at a journal file
     #[command(subcommand)]
     Journal(JournalCommand),
@@ -69,20 +78,6 @@ enum JournalCommand {
     },
 }
 
-/// How to reach a running node.
-#[derive(Args, Clone)]
-struct Reach {
-    /// The node's admin listener
-    #[arg(long, value_name = "HOST:PORT", env = "WASMKEEP_ADMIN", default_value = "127.0.0.1:9090", value_parser = parse_socket_address)]
-    admin: SocketAddr,
-    /// A file with the admin listener's token
-    #[arg(long, value_name = "FILE", env = "WASMKEEP_ADMIN_TOKEN")]
-    admin_token: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -90,8 +85,10 @@ pub fn main() -> ExitCode {
         Command::Serve(settings) => serve::serve(&settings).map_err(Failure::from),
         Command::Check { file } => check(&file).map_err(Failure::from),
         Command::Actor(command) => command.run().map_err(Failure::Other),
+        Command::Kv(command) => command.run().map_err(Failure::Other),
+        Command::Queue(command) => command.run().map_err(Failure::Other),
         Command::Journal(JournalCommand::Inspect { file, json }) => {
-            core::inspect_journal(&file, json).map(|text| actor::print(&text)).map_err(Failure::from)
+            core::inspect_journal(&file, json).map(|text| output::print(&text)).map_err(Failure::from)
         }
     };
     match result {

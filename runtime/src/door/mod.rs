@@ -28,6 +28,7 @@ pub(crate) use self::book::Book;
 pub use self::entrance::Entrance;
 pub(crate) use self::entrance::{bearer, equal, is_for_this_machine, refuse_pages};
 pub(crate) use self::refusal::Refusal;
+pub(crate) use self::text::{put as put_bytes, read as take_bytes};
 use crate::event::{Outcome, Problem, Request};
 use crate::http::Actors;
 

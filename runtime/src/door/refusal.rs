@@ -53,7 +53,8 @@ impl Refusal {
         }
     }
 
-    fn words(&self) -> String {
+    /// What is told.
+    pub(crate) fn words(&self) -> String {
         match self {
             Self::Problem(problem) => problem.to_string(),
             Self::BadRequest(words) | Self::NotFound(words) => words.clone(),

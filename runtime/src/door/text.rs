@@ -17,11 +17,17 @@ pub(crate) const FRAMES: &str = "application/vnd.wasmkeep.frames";
 const JSON: &str = "application/json";
 
 /// Writes a field of bytes.
-pub(super) fn put(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+pub(crate) fn put(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => object.insert(name.into(), text.into()),
         Err(_) => object.insert(format!("{name}_base64"), STANDARD.encode(bytes).into()),
     };
+}
+
+/// Reads a field of bytes of an answer.
+pub(crate) fn read(object: &Value, name: &str) -> Result<Vec<u8>, String> {
+    let field = |name: &str| object.get(name).and_then(Value::as_str).map(str::to_owned);
+    take(name, field(name), field(&format!("{name}_base64"))).map_err(|refusal| refusal.words())
 }
 
 /// Reads a field of bytes, of which one spelling may be given; `None` for neither.

@@ -86,7 +86,7 @@ fn a_statement_that_fails_fails_its_request_alone() {
         let call = call.expect("is valid");
         let now = host.now;
         let took = fail_everywhere(&mut host, |machine, db| {
-            let request = Request { path: call.path, body: &call.body, caller: "_admin/cli" };
+            let request = Request { path: call.path, body: &call.body, caller: "_operator/cli" };
             machine.handle(db, now, request).map(|reply| assert_ne!(reply.status, 400))
         });
         assert!(took >= statements, "{} took {took}", call.path);

@@ -128,7 +128,7 @@ impl Host {
 
     /// As an operator.
     fn operate(&mut self, call: &Call) -> Reply {
-        self.handle(call.path, &call.body, "_admin/cli")
+        self.handle(call.path, &call.body, "_operator/cli")
     }
 
     /// Handles a request and takes it back.

@@ -136,6 +136,9 @@ fn only_operators_move_rows() {
     ];
     for call in calls {
         assert_eq!(host.call(&call).status, 403, "{}", call.path);
+        for caller in ["_api/local", "_operators/x", "operator/_operator/"] {
+            assert_eq!(host.handle(call.path, &call.body, caller).status, 403, "{} by {caller}", call.path);
+        }
     }
     assert_eq!((layout(&mut host), host.rows()), (Layout { phase: Phase::Open, shards: 0 }, 0));
 }

@@ -60,11 +60,11 @@ fn a_request_cut_at_any_length_or_with_a_byte_behind_it_is_refused() {
     for call in calls() {
         let mut host = Host::new();
         for length in 0..call.body.len() {
-            let reply = host.handle(call.path, &call.body[..length], "_admin/cli");
+            let reply = host.handle(call.path, &call.body[..length], "_operator/cli");
             assert_eq!((reply.status, reply.effect), (400, Effect::Read), "{} at {length}", call.path);
             assert!(std::str::from_utf8(&reply.body).is_ok_and(|words| !words.is_empty()));
         }
-        let reply = host.handle(call.path, &[&call.body[..], &[0]].concat(), "_admin/cli");
+        let reply = host.handle(call.path, &[&call.body[..], &[0]].concat(), "_operator/cli");
         assert_eq!((reply.status, host.rows()), (400, 0), "{}", call.path);
     }
 }
@@ -175,7 +175,7 @@ proptest! {
         let mut machine = Machine::open(&mut memory, Config::default(), START).expect("opens");
         for operation in OPERATIONS {
             let path = format!("wasmkeep-kv/v1/{operation}");
-            let request = Request { path: &path, body: &body, caller: "_admin/cli" };
+            let request = Request { path: &path, body: &body, caller: "_operator/cli" };
             let reply = machine.handle(&mut memory, START, request).expect("the database works");
             prop_assert!([200, 400, 409, 413, 421, 422].contains(&reply.status));
             decode_all(reply.status, &body);
