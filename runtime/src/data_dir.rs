@@ -100,6 +100,12 @@ impl DataDir {
         self.replace(&mut layout, next)
     }
 
+    /// The number of shards of a key-value class; `None` for a class that was never served from here.
+    #[must_use]
+    pub fn shards(&self, class: &str) -> Option<u32> {
+        self.layout().kv.get(class).copied()
+    }
+
     /// Keeps that a class has so many shards from now on.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ pub mod limits;
 pub mod logging;
 mod memory;
 pub mod metrics;
+mod moves;
 pub mod node;
 pub mod router;
 pub mod signals;

@@ -227,6 +227,7 @@ impl Start {
             metrics: Arc::clone(&metrics),
             cores: Arc::clone(&cores),
             natives: config.natives.clone(),
+            data: Arc::clone(&data),
         };
         let runtime = runtime()?;
         let admin_listener = listen("--admin", &runtime, admin_socket, admin_addr)?;

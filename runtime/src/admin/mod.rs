@@ -1,11 +1,12 @@
-//! The operator's listener: liveness, readiness, metrics, what the command line asks about actors, and the service door for the
-//! operator.
+//! The operator's listener: liveness, readiness, metrics, what the command line asks about actors and about
+//! key-value classes, and the service door for the operator.
 //!
 //! It runs on its own thread and executor, so that it answers while cores are busy, and never touches a core's state: what it asks
 //! of cores goes through [`Cores`]. On a loopback address it needs no token; elsewhere all but `/healthz` and `/readyz` do.
 
 pub mod client;
 mod json;
+mod kv;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -25,10 +26,12 @@ use wasmkeep_storage::Address;
 pub use self::json::rows_to_json;
 use crate::config::{NativeConfig, OPERATOR, Secret};
 use crate::core::Cores;
+use crate::data_dir::DataDir;
 use crate::door::Book;
 use crate::event::Problem;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_WALL_MS_MAX, HEAD_WAIT_MS_MAX};
 use crate::metrics::Metrics;
+use crate::moves::Moves;
 use crate::node::Phase;
 
 /// How often samples are moved into their buckets.
@@ -75,6 +78,9 @@ pub enum AdminError {
     /// The statement failed.
     #[error("{0}")]
     Sql(String),
+    /// Something that is under way excludes it.
+    #[error("{0}")]
+    Conflict(String),
 }
 
 impl From<Problem> for AdminError {
@@ -94,17 +100,23 @@ pub(crate) struct AdminSetup {
     pub(crate) cores: Arc<OnceLock<Cores>>,
     /// The classes of the service door.
     pub(crate) natives: Vec<NativeConfig>,
+    /// What keeps the numbers of shards.
+    pub(crate) data: Arc<DataDir>,
 }
 
-/// What the operator's side of the service door knows.
+/// What the operator's thread keeps.
 struct Desk {
+    /// The service door's classes.
     book: Book,
+    /// Who the operator is to actors.
     operator: Address,
+    moves: Moves,
 }
 
 /// Serves until told to stop. Runs on a `LocalSet`.
 pub(crate) async fn serve(listener: TcpListener, setup: AdminSetup, mut stopped: watch::Receiver<bool>) {
-    let desk = Rc::new(Desk { book: Book::new(&setup.natives), operator: Address::new(OPERATOR, "admin") });
+    let desk =
+        Rc::new(Desk { book: Book::new(&setup.natives), operator: Address::new(OPERATOR, "admin"), moves: Moves::default() });
     let setup = Arc::new(setup);
     let places = Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX));
     let mut upkeep = tokio::time::interval(UPKEEP);

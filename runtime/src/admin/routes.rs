@@ -7,10 +7,11 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use wasmkeep_storage::Address;
 
-use super::{AdminError, AdminRequest, AdminSetup, Desk};
+use super::{AdminError, AdminRequest, AdminSetup, Desk, kv};
 use crate::config::Secret;
 use crate::door::{self, Refusal};
 use crate::event::Problem;
@@ -55,13 +56,19 @@ async fn route(setup: &AdminSetup, desk: &Desk, request: Request<Incoming>) -> R
     if path == "/metrics" && reads {
         return Ok(text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", setup.metrics.render()));
     }
-    let unknown = || AdminError::NotFound(format!("there is no {} {path} here", request.method()));
+    if let Some(rest) = path.strip_prefix("/admin/kv/") {
+        let unknown = nothing_at(&request);
+        let (has_begun, status) = kv::answer(setup, desk, rest, request).await?.ok_or(unknown)?;
+        return Ok(text(if has_begun { StatusCode::ACCEPTED } else { StatusCode::OK }, "application/json", status.to_string()));
+    }
+    let unknown = || nothing_at(&request);
     let rest = path.strip_prefix("/admin/actors").filter(|rest| rest.is_empty() || rest.starts_with('/')).ok_or_else(unknown)?;
     let question = match (rest, rest.strip_suffix("/sql")) {
         ("", _) if reads => list(request.uri().query().unwrap_or_default())?,
         (_, Some(actor)) if *request.method() == Method::POST => {
             let address = address(actor)?;
-            AdminRequest::Sql { address, sql: sql(request).await? }
+            let body: SqlBody = json_body(request, "{\"sql\": \"...\"}").await?;
+            AdminRequest::Sql { address, sql: body.sql }
         }
         (actor, _) if reads => AdminRequest::Show(address(actor)?),
         _ => return Err(unknown()),
@@ -69,6 +76,10 @@ async fn route(setup: &AdminSetup, desk: &Desk, request: Request<Incoming>) -> R
     let cores = setup.cores.get().ok_or_else(|| Problem::Unavailable("the node is starting".into()))?;
     let answer = cores.admin(question).await?;
     Ok(text(StatusCode::OK, "application/json", answer.to_string()))
+}
+
+fn nothing_at(request: &Request<Incoming>) -> AdminError {
+    AdminError::NotFound(format!("there is no {} {} here", request.method(), request.uri().path()))
 }
 
 fn readiness(setup: &AdminSetup) -> Result<Answer, AdminError> {
@@ -130,16 +141,16 @@ fn list(query: &str) -> Result<AdminRequest, AdminError> {
     Ok(AdminRequest::List { class, after, limit })
 }
 
-async fn sql(request: Request<Incoming>) -> Result<String, AdminError> {
+/// A small JSON body; the example says what it looks like.
+pub(super) async fn json_body<T: DeserializeOwned>(request: Request<Incoming>, example: &str) -> Result<T, AdminError> {
     // A browser sends this type to a foreign origin only after asking, and is never told yes.
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
-        return Err(AdminError::BadRequest("the body must be application/json: {\"sql\": \"...\"}".into()));
+        return Err(AdminError::BadRequest(format!("the body must be application/json: {example}")));
     }
-    let too_large = |_| Problem::TooLarge(format!("a statement's request has at most {ADMIN_BODY_BYTES_MAX} bytes"));
+    let too_large = |_| Problem::TooLarge(format!("such a request has at most {ADMIN_BODY_BYTES_MAX} bytes"));
     let body = Limited::new(request.into_body(), ADMIN_BODY_BYTES_MAX).collect().await.map_err(too_large)?.to_bytes();
-    let body: SqlBody = serde_json::from_slice(&body).map_err(|error| AdminError::BadRequest(error.to_string()))?;
-    Ok(body.sql)
+    serde_json::from_slice(&body).map_err(|error| AdminError::BadRequest(error.to_string()))
 }
 
 fn text(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
@@ -159,6 +170,7 @@ pub(super) fn failure(error: &AdminError) -> Answer {
     match error {
         AdminError::NotFound(_) => own("not-found", StatusCode::NOT_FOUND),
         AdminError::BadRequest(_) => own("bad-request", StatusCode::BAD_REQUEST),
+        AdminError::Conflict(_) => own("conflict", StatusCode::CONFLICT),
         AdminError::Sql(_) => own("sql", StatusCode::UNPROCESSABLE_ENTITY),
         AdminError::Unauthorized => {
             let mut answer = own("unauthorized", StatusCode::UNAUTHORIZED);

@@ -14,6 +14,7 @@ use wasmkeep_storage::Address;
 use super::client::AdminClient;
 use super::{AdminRequest, AdminSetup, serve};
 use crate::config::{AppName, Secret};
+use crate::data_dir::DataDir;
 use crate::http::accept;
 use crate::metrics::Metrics;
 use crate::node::Phase;
@@ -23,12 +24,14 @@ struct Listener {
     phase: Phase,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
+    _directory: tempfile::TempDir,
 }
 
 const TOKEN: &str = "0123456789abcdef";
 
 impl Listener {
     fn start(token: Option<&str>) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
         let phase = Phase::default();
         let setup = AdminSetup {
             token: token.map(|token| Secret(token.into())),
@@ -37,6 +40,7 @@ impl Listener {
             metrics: Arc::new(Metrics::new(AppName::default())),
             cores: Arc::new(OnceLock::new()),
             natives: Vec::new(),
+            data: Arc::new(DataDir::open(directory.path()).expect("opens")),
         };
         let _core = setup.metrics.core(0);
         let socket = accept::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("binds");
@@ -48,7 +52,7 @@ impl Listener {
             accept::listen(socket).expect("listens")
         };
         let thread = thread::spawn(move || runtime.block_on(LocalSet::new().run_until(serve(listener, setup, stopped))));
-        Self { address, phase, stop, thread: Some(thread) }
+        Self { address, phase, stop, thread: Some(thread), _directory: directory }
     }
 
     /// Status and text of an answer to these lines.

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use http::header;
 use serde_json::{Value as Json, json};
 
+use super::kv_move::MoveCommand;
 use super::output::{bytes_cell, print, print_bytes};
 use super::reach::{Parameters, Reach, bytes, from_stdin, parse_class, parse_wait, request};
 use crate::admin::client::{DoorAnswer, DoorRequest, encode};
@@ -73,6 +74,8 @@ pub(super) enum KvCommand {
         #[command(flatten)]
         reach: Reach,
     },
+    #[command(flatten)]
+    Move(MoveCommand),
 }
 
 #[derive(Args)]
@@ -128,6 +131,7 @@ impl KvCommand {
                 Ok(())
             }
             Self::List { class, prefix, after, limit, values, reach } => list(&class, &prefix, after, limit, values, &reach),
+            Self::Move(command) => command.run(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod actor;
 mod kv;
+mod kv_move;
 mod output;
 mod queue;
 mod reach;
@@ -55,7 +56,7 @@ enum Command {
     /// Look at actors of a running node
     #[command(subcommand)]
     Actor(actor::ActorCommand),
-    /// Read and write native key-value classes of a running node
+    /// Read, write and move native key-value classes of a running node
     #[command(subcommand)]
     Kv(kv::KvCommand),
     /// Look after native queues of a running node

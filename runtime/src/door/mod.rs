@@ -16,7 +16,7 @@ mod queue_json;
 mod refusal;
 mod target;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 mod garbage;
 mod kv;
 mod many;
-mod shards;
+pub(crate) mod shards;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};

@@ -1,6 +1,6 @@
 //! State machines in memory that take the place of cores.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
@@ -41,7 +41,7 @@ enum Machine {
 
 /// An actor for each address that is asked for.
 #[derive(Clone, Default)]
-pub(super) struct Machines(Rc<Inner>);
+pub(crate) struct Machines(Rc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -50,32 +50,63 @@ struct Inner {
     seen: RefCell<Vec<String>>,
     /// What is answered instead, once, by an address.
     broken: RefCell<HashMap<Address, Problem>>,
-    now_ms: std::cell::Cell<u64>,
+    now_ms: Cell<u64>,
+    /// What goes wrong after how many requests: all that follow are refused, or one reply is lost.
+    stops: Cell<Option<(usize, bool)>>,
+    has_stopped: Cell<bool>,
+    /// With how many shards `kv` is configured.
+    shards: Cell<Option<u32>>,
 }
 
 impl Machines {
+    /// Machines of a class `kv` that is configured with so many shards.
+    pub(crate) fn configured(shards: u32) -> Self {
+        let machines = Self::default();
+        machines.0.shards.set(Some(shards));
+        machines
+    }
+
     /// Lets time go by.
-    pub(super) fn pass(&self, ms: u64) {
+    pub(crate) fn pass(&self, ms: u64) {
         self.0.now_ms.set(self.0.now_ms.get() + ms);
     }
 
-    pub(super) fn seen(&self) -> Vec<String> {
+    pub(crate) fn seen(&self) -> Vec<String> {
         self.0.seen.take()
     }
 
     /// The next request to a shard ends so.
-    pub(super) fn fail(&self, shard: u32, problem: Problem) {
+    pub(crate) fn fail(&self, shard: u32, problem: Problem) {
         self.0.broken.borrow_mut().insert(Address::new("kv", &shard_name(shard)), problem);
     }
 
-    /// An operator's call to a shard.
-    pub(super) fn operate(&self, shard: u32, call: &Call) {
-        let address = Address::new("kv", &shard_name(shard));
-        let reply = self.handle(&address, call.path, &call.body, "_operator/test");
-        assert_eq!(reply.status, 200);
+    /// From the request after so many on, every one is refused, until [`Self::heal`].
+    pub(crate) fn stop_after(&self, requests: usize) {
+        self.0.stops.set(Some((requests, false)));
     }
 
-    pub(super) fn set(&self, shard: u32, phase: Phase, shards: u32) {
+    /// The reply to the request after so many gets lost.
+    pub(crate) fn lose_reply_after(&self, requests: usize) {
+        self.0.stops.set(Some((requests, true)));
+    }
+
+    /// All is well again; whether anything had gone wrong as it was told to.
+    pub(crate) fn heal(&self) -> bool {
+        self.0.stops.take();
+        self.0.has_stopped.take()
+    }
+
+    /// An operator's call to a shard.
+    pub(crate) fn operate(&self, shard: u32, call: &Call) {
+        assert_eq!(self.call("kv", shard, call, "_operator/test").status, 200);
+    }
+
+    /// A call to a shard by this caller.
+    pub(crate) fn call(&self, class: &str, shard: u32, call: &Call, caller: &str) -> host::Reply {
+        self.handle(&Address::new(class, &shard_name(shard)), call.path, &call.body, caller)
+    }
+
+    pub(crate) fn set(&self, shard: u32, phase: Phase, shards: u32) {
         let call = kv::client::set_layout(phase, Shards::new(shards).expect("is valid")).expect("is valid");
         self.operate(shard, &call);
     }
@@ -85,8 +116,10 @@ impl Machines {
         let mut actors = self.0.actors.borrow_mut();
         let (memory, machine) = actors.entry(address.clone()).or_insert_with(|| {
             let mut memory = Memory(Connection::open_in_memory().expect("opens"));
-            let machine = if &*address.class == "kv" {
-                Machine::Kv(kv::Machine::open(&mut memory, kv::Config::default(), now_ms).expect("opens"))
+            let machine = if &*address.class != "mail" {
+                let shards = self.0.shards.get().filter(|_| &*address.class == "kv");
+                let config = kv::Config { shards, ..kv::Config::default() };
+                Machine::Kv(kv::Machine::open(&mut memory, config, now_ms).expect("opens"))
             } else {
                 let config = queue::Config { ordering: true, ..queue::Config::default() };
                 Machine::Queue(Box::new(queue::Machine::open(&mut memory, config, now_ms).expect("opens")))
@@ -104,12 +137,23 @@ impl Machines {
 impl Actors for Machines {
     fn request(&self, caller: Option<Address>, address: Address, request: Request) -> impl Future<Output = Outcome> + 'static {
         self.0.seen.borrow_mut().push(request.path.clone());
-        let outcome = match self.0.broken.borrow_mut().remove(&address) {
-            Some(problem) => Outcome::Problem(problem),
-            None => {
+        let stop = self.0.stops.get().map(|(left, loses)| {
+            let is_once = left == 0 && loses;
+            self.0.stops.set((!is_once).then_some((left.saturating_sub(1), loses)));
+            self.0.has_stopped.set(left == 0);
+            (left == 0, loses)
+        });
+        let outcome = match (self.0.broken.borrow_mut().remove(&address), stop) {
+            (Some(problem), _) => Outcome::Problem(problem),
+            (None, Some((true, false))) => Outcome::Problem(Problem::Draining),
+            (None, _) => {
                 let caller = caller.expect("the door says who calls").to_string();
                 let reply = self.handle(&address, &request.path, &request.body, &caller);
-                Outcome::Response(Response { status: reply.status, headers: Vec::new(), body: reply.body.into() })
+                if stop == Some((true, true)) {
+                    Outcome::Problem(Problem::UnknownOutcome)
+                } else {
+                    Outcome::Response(Response { status: reply.status, headers: Vec::new(), body: reply.body.into() })
+                }
             }
         };
         std::future::ready(outcome)
